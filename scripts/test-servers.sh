@@ -1,7 +1,8 @@
 #!/bin/sh
 # The tests run against real PostgreSQL and MariaDB servers of their own, which
 # they start and remove, over networks of their own (ip, tc), and in a browser. This
-# installs the programs where they are missing. The clients in Python have an environment of their own.
+# installs the programs where they are missing. The clients in Python have an environment of their own; those in
+# Java are single files, which the JDK compiles, with drivers that Maven downloads.
 set -eu
 packages=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || packages="postgresql"
@@ -9,6 +10,8 @@ ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || packages="postgresql"
 { [ -x /usr/bin/chromium ] || [ -x /usr/bin/chromium-browser ] || [ -x /usr/bin/google-chrome ]; } ||
     packages="$packages chromium"
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+command -v javac >/dev/null || packages="$packages openjdk-17-jdk-headless"
+command -v mvn >/dev/null || packages="$packages maven"
 # Networks need root; without it, their tests say that they are skipped.
 [ "$(id -u)" != 0 ] || { command -v ip && command -v tc; } >/dev/null || packages="$packages iproute2"
 [ -n "$packages" ] || exit 0

@@ -1,7 +1,8 @@
 """Serves one Parquet file from memory over Arrow Flight: flight_server.py FILE ADDRESS.
 
 The ticket gives the rows of a batch and the compression: `65536 none`. `row` in place of a number asks for the first
-row alone. Prints its port when it listens.
+row alone. Clients that ask for a ticket, also those of Flight SQL, get one for all rows, or for `select 1` one for the
+first row. Prints its port when it listens.
 """
 
 import sys
@@ -16,6 +17,15 @@ class Server(flight.FlightServerBase):
         super().__init__(f"grpc://{address}:0")
         self.table = table
         self.batches = {}
+
+    def get_flight_info(self, context, descriptor):
+        if b"protocol.sql." in descriptor.command and b"CommandStatementQuery" not in descriptor.command:
+            raise NotImplementedError("no metadata")
+        # The statement is a field of a message of Protocol Buffers, as it is.
+        ticket = b"row none" if b"select 1" in descriptor.command else b"65536 none"
+        # No location: where the client asked.
+        endpoint = flight.FlightEndpoint(ticket, [])
+        return flight.FlightInfo(self.table.schema, descriptor, [endpoint], -1, -1)
 
     def do_get(self, context, ticket):
         rows, codec = ticket.ticket.decode().split()

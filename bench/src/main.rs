@@ -61,6 +61,8 @@ enum Command {
     PostgresToArrow(Settings),
     /// Peak memory of `fetch` and of a node for 1 GB and 10 GB of rows
     FetchMemory(Settings),
+    /// Clients: `lightship` in Python compared with ConnectorX, ADBC and others; a node's Flight SQL and PostgreSQL's protocol
+    Clients(Settings),
     /// 1 to 300 clients at once: throughput, latency of small queries meanwhile, memory
     Load(Settings),
     /// Transfers by one command, and TPC-H on one node: Lightship, psql, DuckDB, pgloader and others
@@ -131,7 +133,7 @@ enum Command {
 
 fn run(command: Command) -> Result<()> {
     use experiments::{
-        bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
+        bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, clients, codecs, cold_start, columns,
         competing_flow, databases, fetch_memory, fetch_size, jobs, load, memory_to_arrow, nulls, overlay,
         peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types, usage,
     };
@@ -139,6 +141,7 @@ fn run(command: Command) -> Result<()> {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
         Command::PostgresToArrow(settings) => postgres_to_arrow::run(&settings),
         Command::FetchMemory(settings) => fetch_memory::run(&settings),
+        Command::Clients(settings) => clients::run(&settings),
         Command::Load(settings) => load::run(&settings),
         Command::Jobs(settings) => jobs::run(&settings),
         Command::RoundTrip(settings) => round_trip::run(&settings),

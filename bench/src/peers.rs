@@ -1,7 +1,7 @@
 //! The peers: Python programs in `bench/peers`, in a virtual environment, and tools from Debian's
 //! packages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::Host;
@@ -38,6 +38,19 @@ impl Peers {
         let [python, options @ ..] = &self.command(program)[..] else { return Err("no command".into()) };
         let arguments = arguments.iter().map(ToString::to_string);
         Process::spawn(host, python, options.iter().cloned().chain(arguments))
+    }
+
+    /// Starts one of the programs, which can import the Python package `lightship` from a folder.
+    pub(crate) fn spawn_with_package(
+        &self,
+        package: &Path,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Process> {
+        let path = format!("PYTHONPATH={}", package.display());
+        let words = [vec![path], self.command(program)].concat();
+        let arguments = arguments.iter().map(ToString::to_string);
+        Process::spawn(None, "env", words.into_iter().chain(arguments))
     }
 
     /// The command line of one of the programs.

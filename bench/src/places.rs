@@ -28,11 +28,20 @@ pub(crate) fn results() -> PathBuf {
 
 /// The measured command, built beside this program.
 pub(crate) fn lightship() -> Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name("lightship");
+    built("lightship", "lightship-cli")
+}
+
+/// The extension of the Python package, built beside this program.
+pub(crate) fn extension() -> Result<PathBuf> {
+    built("lib_lightship.so", "lightship-cli -p lightship-python")
+}
+
+fn built(file: &str, packages: &str) -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(file);
     if !path.exists() {
         let path = path.display();
         return Err(format!(
-            "{path} is missing; build it with: cargo build --release -p lightship-cli -p bench"
+            "{path} is missing; build it with: cargo build --release -p {packages} -p bench"
         )
         .into());
     }

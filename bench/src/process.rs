@@ -143,6 +143,8 @@ pub(crate) fn memory_bytes(process: &str, field: &str) -> Result<u64> {
 pub(crate) struct Node {
     pub(crate) process: Process,
     pub(crate) port: u16,
+    /// The JSON that it printed when it was ready: the addresses of its other protocols.
+    ready: serde_json::Value,
 }
 
 impl Node {
@@ -204,7 +206,13 @@ impl Node {
         let line: serde_json::Value = serde_json::from_str(&process.line()?)?;
         let address = line["listening"][0].as_str().and_then(|address| address.rsplit_once(':'));
         let (_, port) = address.ok_or("the node did not print the address that it listens on")?;
-        Ok(Self { port: port.parse()?, process })
+        Ok(Self { port: port.parse()?, process, ready: line })
+    }
+
+    /// The address of `flight` or `postgres`, if the node was started with it.
+    pub(crate) fn protocol(&self, name: &str) -> Result<String> {
+        let address = self.ready[name].as_str();
+        Ok(address.ok_or_else(|| format!("the node did not print its address for {name}"))?.to_owned())
     }
 
     /// Its URI for `lightship fetch` on this host.

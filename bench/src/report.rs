@@ -12,6 +12,8 @@ use crate::settings::Settings;
 pub(crate) enum Page {
     /// Lightship and its peers on one host.
     Transfer,
+    /// Clients in Python, and the clients of other protocols.
+    Clients,
     /// The experiments of the paper on columnar protocols.
     ColumnarProtocol,
     /// The experiments of the thesis on fetch sizes.
@@ -28,6 +30,7 @@ impl Page {
     fn file(self) -> &'static str {
         match self {
             Self::Transfer => "transfer.md",
+            Self::Clients => "clients.md",
             Self::ColumnarProtocol => "columnar-protocol.md",
             Self::Mind => "mind.md",
             Self::Shuffle => "shuffle.md",
@@ -39,6 +42,7 @@ impl Page {
     fn title(self) -> &'static str {
         match self {
             Self::Transfer => "# Transfers, side by side\n",
+            Self::Clients => "# Clients, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
             Self::Mind => "# Automatic fetch sizes\n",
             Self::Shuffle => "# Shuffles between many nodes\n",

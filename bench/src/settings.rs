@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     /// of other contenders are kept.
     #[arg(long, value_name = "CONTENDER", num_args = 1..)]
     only: Vec<String>,
-    /// Only jobs (`jobs`) or numbers of clients (`load`) that equal one of these; earlier results of the others are kept.
+    /// Only jobs (`jobs`, `clients`) or numbers of clients (`load`) that equal one of these; earlier results of the others are kept.
     #[arg(long = "case", value_name = "CASE", num_args = 1..)]
     cases: Vec<String>,
     /// Folder for results. Use another one for trials, to keep the published results.

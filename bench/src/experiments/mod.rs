@@ -4,6 +4,7 @@ pub(crate) mod bandwidth_and_latency;
 pub(crate) mod bandwidth_cut;
 pub(crate) mod calibrate;
 pub(crate) mod chunk_size;
+pub(crate) mod clients;
 pub(crate) mod codecs;
 pub(crate) mod cold_start;
 pub(crate) mod columns;

@@ -41,6 +41,9 @@ pub(crate) struct Fetch {
     /// Known pace of the link, in bytes of rows a second
     #[arg(long)]
     pace: Option<f64>,
+    /// Keep all batches until the clock has stopped
+    #[arg(long)]
+    keep: bool,
     /// Print a line when the query is sent
     #[arg(long)]
     announce: bool,
@@ -79,7 +82,12 @@ impl Fetch {
         }
         let began = Instant::now();
         let mut transfer = client.fetch(&self.sql, &self.options()).await?;
-        while transfer.next().await?.is_some() {}
+        let mut kept = Vec::new();
+        while let Some(batch) = transfer.next().await? {
+            if self.keep {
+                kept.push(batch);
+            }
+        }
         let report = transfer.report();
         let done = TransferResult::since(began, report.rows, report.bytes_arrow)?;
         let plan_memory_bytes = u64::from(report.plan.window_batches) * u64::from(report.plan.batch_bytes);

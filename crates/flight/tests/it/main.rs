@@ -1,6 +1,5 @@
 //! Tests the server with arrow-flight's own client.
 
-mod clients;
 mod hostile;
 mod limits;
 mod metadata;
