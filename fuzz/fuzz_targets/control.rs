@@ -8,6 +8,7 @@ use lightship_wire::frame::{FrameHeader, HEADER_BYTES};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
 use lightship_wire::overlay::{ClassCredit, Neighbour, ROUTE_BYTES, Route, decode_lost};
 use lightship_wire::shm::{Rendezvous, SegmentSlot, decode_release};
+use lightship_wire::statement::{Description, Statement};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -38,4 +39,9 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = StripeOffer::decode(bytes);
     let _ = Join::decode(bytes);
     let _ = Placeholder::decode(bytes);
+    if let Ok(statement) = Statement::decode(bytes) {
+        let bytes = statement.encode().expect("it was decoded");
+        Statement::decode(&bytes).expect("it was encoded");
+    }
+    let _ = Description::decode(bytes);
 });

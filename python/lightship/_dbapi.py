@@ -26,6 +26,7 @@ from lightship._errors import InternalError as _InternalError
 from lightship._errors import OperationalError as _OperationalError
 from lightship._errors import Warning as _Warning
 from lightship._options import encoded, sources
+from lightship._parameters import row_of
 from lightship._records import Report
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 #: Threads may share the module and connections, but not cursors.
 threadsafety = 2
-#: As DB-API requires; no source takes parameters yet.
+#: Nodes, files, MySQL and SQLite take ``?``. PostgreSQL, nodes and files take ``$1``, ``$2`` and so on.
 paramstyle = "qmark"
 
 Date, Time, Timestamp, Binary = datetime.date, datetime.time, datetime.datetime, bytes
@@ -198,29 +199,44 @@ class Cursor:
             self._busy.release()
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> Self:
-        """Runs a query, and waits until its columns are known. The rows of the one before are given up."""
-        if not isinstance(sql, str):
-            raise wrong(ProgrammingError, f"expected SQL as str, not {type(sql).__name__}")
-        _refuse_parameters(parameters)
+        """Runs a query, and waits until its columns are known. The rows of the one before are given up.
+
+        ``parameters`` are the values of ``?``, or of ``$1``, ``$2`` and so on, in order.
+        """
+        _expect_sql(sql)
+        row = row_of(parameters)
         with self._alone():
-            self._forget()
-            # Known before it has begun, so that it can be cancelled.
-            self._native = self.connection._open().start(sql)
-            try:
-                self._native.begin()
-            except BaseException:
-                self._native.cancel()
-                self._native = None
-                raise
-            self._columns = self._native.columns()
+            self._execute(sql, row)
         return self
 
+    def _execute(self, sql: str, row: pyarrow.Table | None) -> None:
+        self._forget()
+        # Known before it has begun, so that it can be cancelled.
+        self._native = self.connection._open().start(sql, row)
+        try:
+            self._native.begin()
+        except BaseException:
+            self._native.cancel()
+            self._native = None
+            raise
+        self._columns = self._native.columns()
+
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
-        raise wrong(
-            NotSupportedError,
-            "no source takes parameters yet",
-            "write many rows with adbc_ingest or lightship.write",
-        )
+        """Runs a query once for each sequence of parameters, reads its rows and gives them up.
+
+        Each is a round trip: many rows are written with ``adbc_ingest`` or ``lightship.write``.
+        """
+        _expect_sql(sql)
+        with self._alone():
+            self._forget()
+            for values in parameters:
+                if values is None:
+                    raise wrong(ProgrammingError, "expected parameters as a sequence, not None")
+                self._execute(sql, row_of(values))
+                native = self._result()
+                while native.next_batch() is not None:
+                    pass
+            self._forget()
 
     def _forget(self) -> None:
         if self._native is not None:
@@ -395,14 +411,6 @@ def _precision(kind: str) -> tuple[int | None, int | None]:
     return int(precision), int(scale)
 
 
-def _refuse_parameters(parameters: Any) -> None:
-    if parameters is None:
-        return
-    if isinstance(parameters, (str, bytes)) or not hasattr(parameters, "__len__"):
-        raise wrong(ProgrammingError, f"expected parameters as a sequence or mapping, not {type(parameters).__name__}")
-    if len(parameters):
-        raise wrong(
-            NotSupportedError,
-            "no source takes parameters yet",
-            "write the values into the SQL, if you trust them; quote text with two ' for each",
-        )
+def _expect_sql(sql: Any) -> None:
+    if not isinstance(sql, str):
+        raise wrong(ProgrammingError, f"expected SQL as str, not {type(sql).__name__}")

@@ -79,6 +79,9 @@ _BY_KIND = {
     "cancelled": OperationalError,
 }
 _BY_SQLSTATE = {
+    # Parameters that do not fit the statement.
+    "22023": ProgrammingError,
+    "42P02": ProgrammingError,
     "08": OperationalError,
     "0A": NotSupportedError,
     "22": DataError,
@@ -120,7 +123,10 @@ def from_native(fields: str, sqlstate: str | None) -> Error:
     made = _BY_KIND.get(kind, DatabaseError)
     if kind == "source":
         # A statement that a source without SQLSTATE has refused is the author's mistake, too.
-        made = _BY_SQLSTATE.get((sqlstate or "")[:2], ProgrammingError if known.get("position") else made)
+        by_class = _BY_SQLSTATE.get((sqlstate or "")[:2], ProgrammingError if known.get("position") else made)
+        made = _BY_SQLSTATE.get(sqlstate or "", by_class)
+    elif sqlstate == "0A000":
+        made = NotSupportedError
     message = known.pop("message")
     # Other messages may quote a statement.
     error = made(_as_arguments(message) if kind == "usage" else message)

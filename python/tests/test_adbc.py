@@ -157,8 +157,9 @@ def test_errors(shop: dbapi.Connection) -> None:
             cursor.execute("select nothing")
         assert caught.value.sqlstate == "42703"
         assert (b"lightship.kind", b"source") in caught.value.details
-        with pytest.raises(dbapi.NotSupportedError):
-            cursor.execute("select $1", (1,))
+        with pytest.raises(dbapi.Error, match="parameter") as caught:
+            cursor.execute("select $1::int", (1, 2))
+        assert caught.value.sqlstate == "22023"
         # In a stream of Arrow, an error is only a text.
         with pytest.raises((dbapi.Error, pyarrow.ArrowInvalid), match="division by zero"):
             cursor.execute("select 1 / (5 - i) from generate_series(1, 9) i")
@@ -167,6 +168,54 @@ def test_errors(shop: dbapi.Connection) -> None:
         connect("lightship://127.0.0.1:1")
     with pytest.raises(dbapi.Error, match="uri"):
         dbapi.connect(driver=DRIVER)
+
+
+def test_parameters(shop: dbapi.Connection, sales: str, node: str) -> None:
+    with shop.cursor() as cursor:
+        cursor.execute("select i from generate_series(1, 9) i where i > $1 and i < $2", (6, 9))
+        assert cursor.fetchall() == [(7,), (8,)]
+        (schema,) = (cursor.adbc_prepare("select i from generate_series(1, 9) i where i > $1"),)
+        assert schema.types == [pyarrow.int32()]
+        # Once for each row.
+        rows = pyarrow.record_batch({"low": [7, 8, 9], "text": ["a", None, "c"]})
+        cursor.execute("select i, $2::text as t from generate_series(1, 9) i where i >= $1", rows)
+        assert cursor.fetchall() == [(7, "a"), (8, "a"), (9, "a"), (8, None), (9, None), (9, "c")]
+        cursor.executemany("select $1::int", [(1,), (2,)])
+    for uri in (sales, node):
+        with connect(uri) as connection, connection.cursor() as cursor:
+            cursor.execute("select cast(? as bigint) + cast(? as bigint) as n", (1, 2))
+            assert cursor.fetchall() == [(3,)]
+            with pytest.raises(dbapi.Error) as caught:
+                cursor.execute("select cast(? as bigint) + 1", ("x",))
+            assert caught.value.sqlstate == "22023"
+
+
+def test_statistics(shop: dbapi.Connection, psql: object, sales: str) -> None:
+    psql("create table if not exists adbc_counted as select 1 as i from generate_series(1, 1000); analyze adbc_counted")
+    for connection, table, approximate, rows in (
+        (shop, "adbc_counted", True, 1000),
+        (shop, "adbc_counted", False, 1000),
+        (connect(sales), "sales", False, 3),
+    ):
+        found = connection.adbc_get_statistics(table_name_filter=table, approximate=approximate).read_all().to_pylist()
+        (statistic,) = [one for schema in found[0]["catalog_db_schemas"] for one in schema["db_schema_statistics"]]
+        # 6 is the number of rows.
+        assert (statistic["table_name"], statistic["column_name"], statistic["statistic_key"]) == (table, None, 6)
+        assert (statistic["statistic_value"], statistic["statistic_is_approximate"]) == (rows, approximate)
+    assert shop.adbc_get_statistics(catalog_filter="nowhere").read_all().num_rows == 0
+
+
+def test_partitions(sales: str, sqlite_uri: str) -> None:
+    with connect(sales, **{"lightship.also": sales}) as connection, connection.cursor() as cursor:
+        partitions, schema = cursor.adbc_execute_partitions("select sum(amount) as total from sales")
+        assert (len(partitions), schema.names) == (2, ["total"])
+        for partition in partitions:
+            cursor.adbc_read_partition(partition)
+            assert cursor.fetchall() == [(12,)]
+        with connect(sqlite_uri) as other, other.cursor() as elsewhere, pytest.raises(dbapi.Error, match="other sources"):
+            elsewhere.adbc_read_partition(partitions[0])
+        with pytest.raises(dbapi.Error, match="not one of this driver"):
+            cursor.adbc_read_partition(b"x")
 
 
 def test_options(shop: dbapi.Connection) -> None:

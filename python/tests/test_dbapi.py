@@ -6,6 +6,7 @@ import datetime
 import decimal
 import threading
 import time
+import uuid
 
 import pyarrow
 import pytest
@@ -114,20 +115,98 @@ def test_passwords_are_not_shown(postgres: str) -> None:
         assert "127.0.0.1" in repr(connection)
 
 
-def test_parameters_are_refused(sales: str) -> None:
+def test_parameters_of_each_source(sales: str, sqlite_uri: str, node: str, postgres: str) -> None:
+    for uri, sql, parameters, expected in (
+        (sales, "select amount from sales where region = ? and amount > ?", ("north", 3), [(5,)]),
+        (sales, "select amount from sales where region = $2 and amount > $1", [3, "north"], [(5,)]),
+        (sales, "select count(*) from sales where region = ?", ["' or 1 = 1 --"], [(0,)]),
+        (sqlite_uri, "select name from item where id = ?", (2,), [("ink",)]),
+        (node, "select cast(? as bigint) + 1", (41,), [(42,)]),
+        (node, "select value from generate_series(1, 9) as t(value) where value > ?", ("7",), [(8,), (9,)]),
+        (postgres, "select i from generate_series(1, 9) i where i > $1", (7,), [(8,), (9,)]),
+    ):
+        with lightship.connect(uri) as connection:
+            assert sorted(connection.execute(sql, parameters).fetchall()) == expected, (uri, sql)
+            assert connection.execute("select 1", ()).fetchall() == [(1,)]
+
+
+def test_parameters_keep_their_values(postgres: str, node: str) -> None:
+    at = datetime.datetime(2024, 2, 29, 12, 34, 56, 1)
+    utc = at.replace(tzinfo=datetime.timezone.utc)
+    for value, type_name in (
+        (None, "int"),
+        (True, "boolean"),
+        (-(2**63), "bigint"),
+        (0.1, "double precision"),
+        ("ü'\n", "text"),
+        (decimal.Decimal("12345678901234567890.25"), "numeric(30, 2)"),
+        (datetime.date(2024, 2, 29), "date"),
+        (at, "timestamp"),
+        (utc, "timestamptz"),
+        (at.time(), "time"),
+    ):
+        for uri in (postgres, node):
+            if uri == node and type_name == "numeric(30, 2)":
+                type_name = "decimal(30, 2)"
+            with lightship.connect(uri) as connection:
+                assert connection.execute(f"select cast($1 as {type_name}) as x", [value]).fetchall() == [(value,)]
+    with lightship.connect(postgres) as connection:
+        assert connection.execute("select $1::bytea", [b"\x00\xff"]).fetchall() == [(b"\x00\xff",)]
+        asked = uuid.uuid4()
+        assert connection.execute("select $1::uuid::text", [asked]).fetchall() == [(str(asked),)]
+
+
+def test_wrong_parameters(sales: str, node: str, postgres: str) -> None:
+    for uri, place in ((sales, "?"), (node, "?"), (postgres, "$1")):
+        with lightship.connect(uri) as connection:
+            cursor = connection.cursor()
+            for sql, parameters in (
+                (f"select cast({place} as int)", (1, 2)),
+                (f"select cast({place} as int)", None),
+                ("select 1", (1,)),
+            ):
+                with pytest.raises(lightship.ProgrammingError) as caught:
+                    cursor.execute(sql, parameters)
+                assert caught.value.hint, sql
+                assert caught.value.sqlstate in ("22023", "42000"), sql
+            assert cursor.execute("select 1").fetchall() == [(1,)]
+    for uri, sql, value in (
+        (node, "select cast(? as bigint) + 1", "x"),
+        (postgres, "select $1::date", 1),
+    ):
+        with lightship.connect(uri) as connection, pytest.raises(lightship.ProgrammingError) as caught:
+            connection.execute(sql, (value,))
+        assert caught.value.sqlstate == "22023"
+        assert "parameter $1" in str(caught.value)
     with lightship.connect(sales) as connection:
         cursor = connection.cursor()
-        assert cursor.execute("select 1", ()).fetchall() == [(1,)]
-        for parameters in ((1,), [1, 2], {"a": 1}):
-            with pytest.raises(lightship.NotSupportedError):
-                cursor.execute("select ?", parameters)
-        for parameters in (1, "x", object()):
+        for wrong in (1, "x", object(), {"a": 1}, b"x"):
             with pytest.raises(lightship.ProgrammingError, match="expected parameters"):
-                cursor.execute("select ?", parameters)
-        with pytest.raises(lightship.NotSupportedError):
-            cursor.executemany("select ?", [(1,)])
+                cursor.execute("select ?", wrong)
+        with pytest.raises(lightship.ProgrammingError, match="can't be sent"):
+            cursor.execute("select ?", [object()])
+        with pytest.raises(lightship.ProgrammingError, match="can't be sent"):
+            cursor.execute("select ?", [2**200])
         with pytest.raises(lightship.ProgrammingError, match="expected SQL"):
             cursor.execute(b"select 1")
+
+
+def test_a_query_for_each_of_many_parameters(sales: str) -> None:
+    with lightship.connect(sales) as connection:
+        cursor = connection.cursor()
+        sql = "select amount / ? from sales"
+        cursor.executemany(sql, ((number,) for number in range(1, 20)))
+        with pytest.raises(lightship.ProgrammingError, match="no query"):
+            cursor.fetchone()
+        cursor.executemany(sql, [])
+        # The last one fails while its rows are read.
+        with pytest.raises(lightship.DataError):
+            cursor.executemany(sql, [(1,), (0,)])
+        with pytest.raises(lightship.ProgrammingError):
+            cursor.executemany(sql, [(1,), (1, 2)])
+        with pytest.raises(lightship.ProgrammingError, match="expected parameters"):
+            cursor.executemany(sql, [1])
+        assert cursor.execute("select 1").fetchall() == [(1,)]
 
 
 def test_two_threads_on_one_cursor(postgres: str) -> None:

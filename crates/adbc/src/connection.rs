@@ -14,8 +14,10 @@ use lightship::{Location, catalog};
 use crate::errors::{error, from_library, not_implemented};
 use crate::info::info;
 use crate::objects::{Key, Objects, Table, Wanted};
+use crate::partitions;
 use crate::settings::{Settings, double_of, int_of, unknown};
 use crate::statement::{LightshipStatement, Running};
+use crate::statistics::{self, RowCount};
 
 /// Columns that are listed at most.
 const COLUMNS_MAX: usize = 1_000_000;
@@ -37,9 +39,17 @@ impl LightshipConnection {
         &self.connection.locations()[0]
     }
 
-    /// The rows of a query as text.
+    /// The first source: what is in a connection with several is listed by this one.
+    fn first(&self) -> blocking::Connection {
+        match self.connection.locations() {
+            [_] => self.connection.clone(),
+            _ => self.connection.source(0).unwrap_or_else(|| self.connection.clone()),
+        }
+    }
+
+    /// The rows of a query at the first source, as text.
     fn rows<const COLUMNS: usize>(&self, sql: &str) -> Result<Vec<[Option<String>; COLUMNS]>> {
-        let mut reader = self.running.query(&self.connection, sql)?;
+        let mut reader = self.running.query(&self.first(), sql)?;
         let mut rows = Vec::new();
         while let Some(batch) = reader.next_batch().map_err(|failure| from_library(&failure))? {
             if rows.len() + batch.num_rows() > COLUMNS_MAX {
@@ -63,6 +73,46 @@ impl LightshipConnection {
     fn catalog(&self) -> Result<Option<String>> {
         let rows = self.rows::<1>(catalog::catalog(self.location()))?;
         Ok(rows.into_iter().next().and_then(|[name]| name))
+    }
+
+    fn schemas(&self, wanted: &Wanted<'_>) -> Result<Vec<String>> {
+        let mut names = match catalog::schemas(self.location()) {
+            Some(sql) => self.rows::<1>(sql)?.into_iter().filter_map(|[name]| name).collect(),
+            None => vec![String::new()],
+        };
+        names.retain(|schema| wanted.has_schema(schema));
+        Ok(names)
+    }
+
+    /// The numbers of rows of tables: the source's estimates, or counted. Tables that the source has no estimate for are left
+    /// out, and so are views.
+    fn row_counts(&self, wanted: &Wanted<'_>, is_approximate: bool) -> Result<Vec<RowCount>> {
+        let location = self.location();
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
+        if let (true, Some(sql)) = (is_approximate, catalog::row_counts(location)) {
+            let listed = self.rows::<3>(sql)?.into_iter().filter_map(|[schema, table, rows]| {
+                let count = RowCount { schema: schema?, table: table?, rows: number(rows)?, is_approximate };
+                wanted.has(&count.schema, &count.table).then_some(count)
+            });
+            return Ok(listed.collect());
+        }
+        let mut counts = Vec::new();
+        for table in self.tables(ObjectDepth::Tables, wanted)? {
+            if table.is_view() {
+                continue;
+            }
+            let (schema, table) = table.full_name();
+            let sql = catalog::all_rows(location, Some(&schema), &table);
+            let rows = if is_approximate {
+                // It knows the estimate before the first row. Dropping it cancels the query.
+                self.running.query(&self.first(), &sql)?.rows_estimate()
+            } else {
+                let counted = self.rows::<1>(&catalog::count(location, Some(&schema), &table))?;
+                number(counted.into_iter().next().and_then(|[count]| count))
+            };
+            counts.extend(rows.map(|rows| RowCount { schema, table, rows, is_approximate }));
+        }
+        Ok(counts)
     }
 
     /// The tables and their schemas. The schema is empty if the source has no schemas.
@@ -209,11 +259,7 @@ impl Connection for LightshipConnection {
         let mut objects =
             Objects { catalog: wanted.has_catalog(&name).then_some(name), ..Objects::default() };
         if objects.catalog.is_some() && depth != ObjectDepth::Catalogs {
-            objects.schemas = match catalog::schemas(self.location()) {
-                Some(sql) => self.rows::<1>(sql)?.into_iter().filter_map(|[name]| name).collect(),
-                None => vec![String::new()],
-            };
-            objects.schemas.retain(|schema| wanted.has_schema(schema));
+            objects.schemas = self.schemas(&wanted)?;
             if depth != ObjectDepth::Schemas {
                 objects.tables = self.tables(depth, &wanted)?;
             }
@@ -248,17 +294,25 @@ impl Connection for LightshipConnection {
     }
 
     fn get_statistic_names(&self) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        // Those of ADBC have names already.
         Ok(of_batch(RecordBatch::new_empty(schemas::GET_STATISTIC_NAMES_SCHEMA.clone())))
     }
 
     fn get_statistics(
         &self,
-        _catalog: Option<&str>,
-        _db_schema: Option<&str>,
-        _table_name: Option<&str>,
-        _approximate: bool,
+        catalog: Option<&str>,
+        db_schema: Option<&str>,
+        table_name: Option<&str>,
+        approximate: bool,
     ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
-        Err(not_implemented("statistics"))
+        let wanted = Wanted { catalog, schema: db_schema, table: table_name, ..Wanted::default() };
+        let name = self.catalog()?.unwrap_or_default();
+        if !wanted.has_catalog(&name) {
+            return Ok(of_batch(RecordBatch::new_empty(schemas::GET_STATISTICS_SCHEMA.clone())));
+        }
+        let names = self.schemas(&wanted)?;
+        let counts = self.row_counts(&wanted, approximate)?;
+        Ok(of_batch(statistics::batch(&name, &names, &counts)?))
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -271,8 +325,8 @@ impl Connection for LightshipConnection {
 
     fn read_partition(
         &self,
-        _partition: impl AsRef<[u8]>,
+        partition: impl AsRef<[u8]>,
     ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
-        Err(not_implemented("partitioned results"))
+        Ok(Box::new(partitions::read(&self.connection, &self.running, partition.as_ref())?))
     }
 }

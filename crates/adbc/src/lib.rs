@@ -4,12 +4,15 @@
 //! in it, and a [`LightshipStatement`](statement::LightshipStatement) runs a query or writes a table. What is
 //! built is `libadbc_driver_lightship.so`, with the entry points `AdbcDriverLightshipInit` and `AdbcDriverInit`.
 
+mod bound;
 mod connection;
 mod errors;
 mod info;
 mod objects;
+mod partitions;
 mod settings;
 mod statement;
+mod statistics;
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionConnection, OptionDatabase, OptionValue};

@@ -30,9 +30,12 @@ impl Wanted<'_> {
         self.schema.is_none_or(|pattern| is_like(name, pattern))
     }
 
+    pub(crate) fn has(&self, schema: &str, table: &str) -> bool {
+        self.has_schema(schema) && self.table.is_none_or(|pattern| is_like(table, pattern))
+    }
+
     pub(crate) fn has_table(&self, table: &Table) -> bool {
-        self.has_schema(&table.schema)
-            && self.table.is_none_or(|pattern| is_like(&table.name, pattern))
+        self.has(&table.schema, &table.name)
             && self
                 .types
                 .as_ref()
@@ -120,6 +123,10 @@ impl Key {
 impl Table {
     pub(crate) fn new(schema: String, name: String, kind: String) -> Self {
         Self { schema, name, kind, columns: Vec::new(), columns_seen: 0, keys: Vec::new() }
+    }
+
+    pub(crate) fn is_view(&self) -> bool {
+        self.kind.contains("view")
     }
 
     pub(crate) fn full_name(&self) -> (String, String) {
@@ -245,7 +252,7 @@ fn keys(tables: &[&Table], catalog: Option<&str>) -> Result<ArrayRef> {
     list(&schemas::CONSTRAINT_SCHEMA, counts, StructArray::try_new(fields, children, None)?, None)
 }
 
-fn fields(of: &DataType) -> Fields {
+pub(crate) fn fields(of: &DataType) -> Fields {
     match of {
         DataType::Struct(fields) => fields.clone(),
         _ => Fields::empty(),
@@ -253,7 +260,7 @@ fn fields(of: &DataType) -> Fields {
 }
 
 /// A list of `counts` values each.
-fn list(
+pub(crate) fn list(
     of: &DataType,
     counts: impl Iterator<Item = usize>,
     values: impl Array + 'static,

@@ -9,9 +9,11 @@ use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement, constant
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_schema::Schema;
 use lightship::blocking::{self, Canceller, Connection, Reader};
-use lightship::{Location, Target, WriteMode};
+use lightship::{Location, StatementInfo, Target, WriteMode};
 
+use crate::bound::{BoundReader, no_partitions};
 use crate::errors::{error, from_library, not_implemented};
+use crate::partitions;
 use crate::settings::{Settings, double_of, int_of, text_of, unknown};
 
 /// The query or the write that runs, for those who cancel it.
@@ -19,7 +21,8 @@ use crate::settings::{Settings, double_of, int_of, text_of, unknown};
 pub(crate) struct Running(Arc<Mutex<Option<Cancel>>>);
 
 enum Cancel {
-    Query(Canceller),
+    /// A query; and, if it is executed several times, what keeps the next execution from beginning.
+    Query(Canceller, Option<Arc<AtomicBool>>),
     Write(Arc<AtomicBool>),
 }
 
@@ -28,10 +31,15 @@ impl Running {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cancel;
     }
 
+    /// Notes which query is to be cancelled.
+    pub(crate) fn set_query(&self, canceller: Canceller, is_cancelled: Option<Arc<AtomicBool>>) {
+        self.set(Some(Cancel::Query(canceller, is_cancelled)));
+    }
+
     /// Runs a query and waits until its columns are known.
     pub(crate) fn query(&self, connection: &Connection, sql: &str) -> Result<Reader> {
         let mut reader = connection.start(sql).map_err(|failure| from_library(&failure))?;
-        self.set(Some(Cancel::Query(reader.canceller())));
+        self.set_query(reader.canceller(), None);
         reader.begin().map_err(|failure| from_library(&failure))?;
         Ok(reader)
     }
@@ -59,7 +67,12 @@ impl Running {
 impl CancelHandle for Running {
     fn try_cancel(&self) -> Result<()> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Cancel::Query(canceller)) => canceller.cancel(),
+            Some(Cancel::Query(canceller, is_cancelled)) => {
+                if let Some(is_cancelled) = is_cancelled {
+                    is_cancelled.store(true, Ordering::Relaxed);
+                }
+                canceller.cancel();
+            }
             Some(Cancel::Write(asked)) => asked.store(true, Ordering::Relaxed),
             None => return Err(error(Status::InvalidState, "nothing runs that could be cancelled")),
         }
@@ -106,19 +119,37 @@ impl Ingest {
     }
 }
 
+/// The result of a query.
+enum Query {
+    Once(Reader),
+    Bound(Box<BoundReader>),
+}
+
 impl LightshipStatement {
     pub(crate) fn new(connection: Connection, settings: Settings, read_only: bool) -> Self {
         let running = Running::default();
         Self { connection, settings, read_only, sql: None, bound: None, ingest: Ingest::default(), running }
     }
 
-    fn query(&mut self) -> Result<Reader> {
-        // They belong to this execution only.
-        if self.bound.take().is_some() {
-            return Err(not_implemented("parameters"));
-        }
-        let Some(sql) = &self.sql else { return Err(error(Status::InvalidState, "no query was set")) };
-        self.running.query(&self.connection, sql)
+    fn sql(&self) -> Result<&str> {
+        self.sql.as_deref().ok_or_else(|| error(Status::InvalidState, "no query was set"))
+    }
+
+    /// Executes the query: once, or once for each row of the bound parameters, which belong to this execution only.
+    fn query(&mut self) -> Result<Query> {
+        let bound = self.bound.take();
+        let sql = self.sql()?;
+        Ok(match bound {
+            None => Query::Once(self.running.query(&self.connection, sql)?),
+            Some(rows) => {
+                let (connection, running) = (self.connection.clone(), self.running.clone());
+                Query::Bound(Box::new(BoundReader::begin(connection, running, sql.to_owned(), rows)?))
+            }
+        })
+    }
+
+    fn describe(&self) -> Result<StatementInfo> {
+        self.connection.describe(self.sql()?).map_err(|failure| from_library(&failure))
     }
 
     fn write(&mut self, table: &str) -> Result<u64> {
@@ -166,7 +197,10 @@ impl Optionable for LightshipStatement {
         let of_ingest = match &key {
             OptionStatement::TargetTable => &self.ingest.table,
             OptionStatement::TargetDbSchema => &self.ingest.schema,
-            OptionStatement::IngestMode => &self.ingest.mode,
+            OptionStatement::IngestMode => {
+                let mode = self.ingest.mode.as_deref();
+                return Ok(mode.unwrap_or(constants::ADBC_INGEST_OPTION_MODE_CREATE).to_owned());
+            }
             OptionStatement::Temporary | OptionStatement::Incremental => {
                 return Ok(constants::ADBC_OPTION_VALUE_DISABLED.to_owned());
             }
@@ -205,31 +239,40 @@ impl Statement for LightshipStatement {
             self.write(&table)?;
             return Ok(Box::new(RecordBatchIterator::new([], Arc::new(Schema::empty()))));
         }
-        Ok(Box::new(self.query()?))
+        let rows: Box<dyn RecordBatchReader + Send> = match self.query()? {
+            Query::Once(rows) => Box::new(rows),
+            Query::Bound(rows) => rows,
+        };
+        Ok(rows)
     }
 
     fn execute_update(&mut self) -> Result<Option<i64>> {
         if let Some(table) = self.ingest.table.clone() {
             return Ok(i64::try_from(self.write(&table)?).ok());
         }
-        let mut rows = self.query()?;
-        while rows.next_batch().map_err(|failure| from_library(&failure))?.is_some() {}
+        match self.query()? {
+            Query::Once(mut rows) => {
+                while rows.next_batch().map_err(|failure| from_library(&failure))?.is_some() {}
+            }
+            Query::Bound(rows) => rows.run()?,
+        }
         // A query affects no rows.
         Ok(None)
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
-        // Dropping it cancels the query.
-        let rows = self.query()?;
-        rows.columns().map(|schema| schema.as_ref().clone()).map_err(|failure| from_library(&failure))
+        Ok(self.describe()?.columns.as_ref().clone())
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
-        Err(not_implemented("partitioned results"))
+        if self.bound.take().is_some() {
+            return Err(no_partitions());
+        }
+        partitions::of(&self.connection, self.sql()?)
     }
 
     fn get_parameter_schema(&self) -> Result<Schema> {
-        Err(not_implemented("parameters"))
+        Ok(self.describe()?.parameters.as_ref().clone())
     }
 
     fn prepare(&mut self) -> Result<()> {

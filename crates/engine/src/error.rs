@@ -27,6 +27,14 @@ pub enum EngineError {
         /// What may have been meant.
         hint: Option<String>,
     },
+    /// The values of a statement's parameters are too few, too many, or of the wrong type.
+    #[error("{message}")]
+    Parameters {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// The statement does more than read.
     #[error("{0}")]
     Forbidden(String),
@@ -95,6 +103,7 @@ impl EngineError {
     pub fn to_failure(&self) -> Failure {
         let code = match self {
             Self::Sql { .. } => ErrorCode::Sql,
+            Self::Parameters { .. } => ErrorCode::Parameters,
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Source(SourceError::Busy { .. }) => ErrorCode::Busy,
             Self::Source(SourceError::RowTooLarge { .. }) => ErrorCode::Limit,
@@ -116,7 +125,7 @@ impl EngineError {
             Self::Forbidden(_) => {
                 failure.hint = Some("a node runs only queries that read the tables it serves".into());
             }
-            Self::BadFile { hint, .. } => failure.hint = Some(hint.clone()),
+            Self::BadFile { hint, .. } | Self::Parameters { hint, .. } => failure.hint = Some(hint.clone()),
             Self::Source(SourceError::RowTooLarge { bytes, .. }) => {
                 failure.needed_bytes = Some(*bytes);
                 failure.hint = Some("leave out the column, or select only parts of its values".into());
@@ -269,6 +278,9 @@ impl EngineError {
         match self {
             Self::Sql { message, position, hint } => {
                 Self::Sql { message: message.clone(), position: *position, hint: hint.clone() }
+            }
+            Self::Parameters { message, hint } => {
+                Self::Parameters { message: message.clone(), hint: hint.clone() }
             }
             Self::Forbidden(message) => Self::Forbidden(message.clone()),
             Self::Source(source) => Self::File(source.to_string()),

@@ -122,7 +122,10 @@ pub(crate) fn bind_none(plan: LogicalPlan) -> Result<LogicalPlan> {
         return Err(EngineError::Sql {
             message: format!("no value for parameter $1{}", if count > 1 { " and others" } else { "" }),
             position: None,
-            hint: Some("put the values into the statement, or use a client that sends them".into()),
+            hint: Some(
+                "give the values beside the statement: `-p VALUE` of the command, parameters of a driver"
+                    .into(),
+            ),
         });
     }
     Ok(plan)
@@ -137,22 +140,28 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
     let given = parameters.num_columns();
     if given != types.len() || (given > 0 && parameters.num_rows() != 1) {
         let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        return Err(EngineError::Sql {
+        return Err(EngineError::Parameters {
             message: format!(
                 "the statement has {}, but {} of {} were given",
                 of(types.len(), "parameter"),
                 of(parameters.num_rows(), "row"),
                 of(given, "value"),
             ),
-            position: None,
-            hint: None,
+            hint: "give one value for each ?, or for each number of $1, $2 and so on".into(),
         });
     }
     if types.is_empty() {
         return Ok(plan);
     }
     let values = types.iter().zip(parameters.columns()).enumerate().map(|(index, (wanted, column))| {
-        let failed = |why: String| EngineError::Data(format!("parameter ${}: {why}", index + 1));
+        let failed = |why: String| EngineError::Parameters {
+            message: format!("parameter ${}: {why}", index + 1),
+            hint: if wanted.is_null() {
+                "give a value of another type".into()
+            } else {
+                format!("the statement requires a value of type {wanted}; a cast in it changes that, as in $1::text")
+            },
+        };
         let value = ScalarValue::try_from_array(column, 0).map_err(|error| failed(error.to_string()))?;
         if *wanted == DataType::Null || wanted == column.data_type() {
             return Ok(value);

@@ -16,7 +16,9 @@ pub(crate) const RETRYABLE_TRAILER: &str = "lightship-retryable";
 
 fn code(failure: &Failure) -> Code {
     match failure.code {
-        ErrorCode::Protocol | ErrorCode::Sql | ErrorCode::Data => Code::InvalidArgument,
+        ErrorCode::Protocol | ErrorCode::Sql | ErrorCode::Data | ErrorCode::Parameters => {
+            Code::InvalidArgument
+        }
         ErrorCode::Unauthenticated => Code::Unauthenticated,
         ErrorCode::Forbidden => Code::PermissionDenied,
         ErrorCode::RowTooLarge | ErrorCode::Limit => Code::ResourceExhausted,

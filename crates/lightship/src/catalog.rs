@@ -135,11 +135,43 @@ pub fn keys(location: &Location) -> Option<&'static str> {
 
 /// A query that returns the columns of a table and no rows.
 pub fn no_rows(location: &Location, schema: Option<&str>, table: &str) -> String {
+    format!("{} where 1 = 0", all_rows(location, schema, table))
+}
+
+/// A query that returns all rows of a table.
+pub fn all_rows(location: &Location, schema: Option<&str>, table: &str) -> String {
+    format!("select * from {}", full_name(location, schema, table))
+}
+
+/// A query that counts the rows of a table.
+pub fn count(location: &Location, schema: Option<&str>, table: &str) -> String {
+    format!("select count(*) as n from {}", full_name(location, schema, table))
+}
+
+/// The source's estimates of the rows of its tables: schema, table, and the number. `None` if it does not keep them.
+pub fn row_counts(location: &Location) -> Option<&'static str> {
+    match location {
+        Location::Postgres(_) => Some(
+            "select n.nspname::text as schema, c.relname::text as \"table\", c.reltuples::bigint as n \
+             from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+             where c.relkind in ('r', 'p', 'm') and c.reltuples >= 0 \
+             and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)' order by 1, 2",
+        ),
+        Location::MySql(_) => Some(
+            "select '' as table_schema, table_name, cast(table_rows as unsigned) as n from information_schema.tables \
+             where table_schema = database() and table_rows is not null order by 2",
+        ),
+        _ => None,
+    }
+}
+
+/// A table's name in SQL.
+fn full_name(location: &Location, schema: Option<&str>, table: &str) -> String {
     let quote = if matches!(location, Location::MySql(_)) { '`' } else { '"' };
     let quoted = |name: &str| format!("{quote}{}{quote}", name.replace(quote, &format!("{quote}{quote}")));
     let schema = schema.filter(|schema| !schema.is_empty());
     let schema = schema.map(|schema| quoted(schema) + ".").unwrap_or_default();
-    format!("select * from {schema}{} where 1 = 0", quoted(table))
+    schema + &quoted(table)
 }
 
 /// A name without its quotes.

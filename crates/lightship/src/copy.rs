@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::range::{self, RangeTarget};
 use crate::report::Report;
 use crate::result::Connection;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Statement};
 
 /// Where rows are written.
 #[derive(Debug, Clone)]
@@ -210,13 +210,14 @@ impl Observer for () {}
 /// The first error of a source or of the target.
 pub async fn copy(
     from: &[Location],
-    sql: &str,
+    statement: impl Into<Statement>,
     to: Target,
     options: &Options,
     observer: &mut (dyn Observer + Send),
 ) -> Result<Report> {
     let tuples = matches!(to, Target::Table { .. }) && options.has_default_values();
-    Connection::open(from, options, tuples).await?.copy(sql, to, observer).await
+    let statement = statement.into();
+    Connection::open(from, options, tuples).await?.copy(statement, to, observer).await
 }
 
 impl Connection {
@@ -226,12 +227,13 @@ impl Connection {
     /// The first error of a source or of the target.
     pub async fn copy(
         &mut self,
-        sql: &str,
+        statement: impl Into<Statement>,
         to: Target,
         observer: &mut (dyn Observer + Send),
     ) -> Result<Report> {
+        let statement = statement.into();
         let to = to.within(self.memory_bytes());
-        let mut result = self.query(sql).await?;
+        let mut result = self.query(statement).await?;
         let schema = result.schema().clone();
         let mut destination = to.open(schema.clone()).await?;
         let is_decoded = !result.take_tuples().is_some_and(|offer| destination.take_tuples(offer));

@@ -71,6 +71,8 @@ pub struct Position {
     pub column: u32,
 }
 
+/// SQLSTATE for parameters that do not fit the statement: invalid_parameter_value.
+const PARAMETER_CODE: &str = "22023";
 /// Maximum characters of a statement's line shown with an error.
 const SHOWN_MAX: usize = 100;
 
@@ -225,6 +227,9 @@ impl From<SourceError> for Error {
             }
             SourceError::Busy { .. } => Self::new(ErrorKind::Network, message)
                 .hint("try again, or let the node open more connections (--source-connections)"),
+            SourceError::Parameters { hint, .. } => {
+                Self { code: Some(PARAMETER_CODE.into()), ..Self::new(ErrorKind::Source, message) }.hint(hint)
+            }
             SourceError::Unsupported(_) => Self::new(ErrorKind::Usage, message),
             _ => Self::new(ErrorKind::Source, message),
         }
@@ -249,6 +254,7 @@ impl From<Failure> for Error {
             ErrorCode::Unauthenticated => Some("28000"),
             ErrorCode::Forbidden => Some("42501"),
             ErrorCode::Cancelled => Some("57014"),
+            ErrorCode::Parameters => Some(PARAMETER_CODE),
             _ => None,
         };
         Self {
@@ -274,6 +280,8 @@ impl From<TransportError> for Error {
             TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(ErrorKind::Data, message),
             TransportError::Config(_) => Self::new(ErrorKind::Usage, message)
                 .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),
+            TransportError::TooOld { .. } => Self { code: Some("0A000".into()), ..Self::usage(message) }
+                .hint("upgrade the node; until then, write the values into the SQL"),
             TransportError::Full { .. } => Self::new(ErrorKind::Limits, message),
             TransportError::Token { .. } => Self::new(ErrorKind::Usage, message),
             TransportError::Tls(_) => Self::new(ErrorKind::Network, message),

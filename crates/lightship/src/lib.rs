@@ -64,6 +64,7 @@ mod origin;
 pub mod range;
 mod report;
 mod result;
+mod statement;
 pub mod usage;
 
 pub use copy::{Observer, Target, Writer, copy};
@@ -73,8 +74,11 @@ pub use lightship_engine::{Edge, Explained, StageExplained, TaskExplained};
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;
 pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};
-pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, WriteMode, Written};
+pub use lightship_sources::{
+    InfiniteRule, Location, NumericRule, StatementInfo, TableName, WriteMode, Written,
+};
 pub use options::Options;
 pub use origin::{open_database, table_name};
 pub use report::{Report, SourceReport, peak_memory_bytes};
 pub use result::{Connection, QueryResult, connect, connect_all};
+pub use statement::Statement;

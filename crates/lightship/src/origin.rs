@@ -10,12 +10,12 @@ use lightship_engine::{Engine, EngineConfig};
 use lightship_session::{Client, Transfer};
 use lightship_sources::decoded::Slices;
 use lightship_sources::limit::ConnectionLimits;
-use lightship_sources::{Location, Source, Tuples};
+use lightship_sources::{Location, Source, StatementInfo, Tuples};
 
 use crate::gather::Input;
 use crate::options::PlaceOptions;
 use crate::report::SourceTotals;
-use crate::{Error, ErrorKind, Result, columns, node};
+use crate::{Error, ErrorKind, Result, Statement, columns, node};
 
 /// An opened source.
 pub(crate) struct OpenSource {
@@ -52,23 +52,41 @@ impl OpenSource {
         &self.uri
     }
 
-    /// Runs a query. `number` is the position of this source among those given, from 0.
+    /// The columns and parameters of a statement, which is not executed.
+    pub(crate) async fn describe(&mut self, sql: &str, options: &PlaceOptions) -> Result<StatementInfo> {
+        let described = match &mut self.opened {
+            SourceKind::Node(client) => client.describe(sql).await?,
+            SourceKind::Database(source) => return Ok(source.describe(sql, &options.read).await?),
+            SourceKind::Files(engine) => engine.prepare(sql).await?,
+        };
+        Ok(StatementInfo { columns: described.columns, parameters: described.parameters })
+    }
+
+    /// Runs a query, with the values of its parameters if there are some. `number` is the position of this source among
+    /// those given, from 0.
     pub(crate) async fn query(
         &mut self,
         number: usize,
-        sql: &str,
+        statement: &Statement,
         options: &PlaceOptions,
     ) -> Result<SourceResult<'_>> {
         let began = Instant::now();
+        let Statement { sql, parameters } = statement;
         let rows = match &mut self.opened {
             SourceKind::Node(client) => {
                 let known = node::known(&self.uri, sql, &client.carrier().to_string());
                 let options = lightship_session::Options { known, ..options.transfer };
-                Rows::Node(Box::new(client.fetch(sql, &options).await?))
+                Rows::Node(Box::new(match parameters {
+                    None => client.fetch(sql, &options).await?,
+                    Some(row) => client.execute(sql, row, &options).await?,
+                }))
             }
-            SourceKind::Database(source) => Rows::Database(source.query(sql, &options.read).await?),
+            SourceKind::Database(source) => Rows::Database(match parameters {
+                None => source.query(sql, &options.read).await?,
+                Some(row) => source.execute(sql, row, &options.read).await?,
+            }),
             SourceKind::Files(engine) => {
-                let running = engine.query(sql).await?;
+                let running = engine.execute(sql, parameters.as_ref()).await?;
                 let (schema, rows_estimate) = (running.schema().clone(), running.rows_estimate());
                 Rows::Files { schema, rows_estimate, rows: running.into_rows() }
             }
@@ -178,7 +196,7 @@ pub(crate) struct WaitingQuery<'a> {
     pub(crate) source: &'a mut OpenSource,
     /// The position of the source among those given, from 0.
     pub(crate) number: usize,
-    pub(crate) sql: String,
+    pub(crate) statement: Statement,
     pub(crate) options: PlaceOptions,
     /// The columns that the source has announced.
     pub(crate) announced: SchemaRef,
@@ -188,8 +206,8 @@ pub(crate) struct WaitingQuery<'a> {
 
 impl<'a> WaitingQuery<'a> {
     async fn run(self) -> Result<SourceResult<'a>> {
-        let result = self.source.query(self.number, &self.sql, &self.options).await;
-        let mut result = result.map_err(|error| error.in_statement(&self.sql))?;
+        let result = self.source.query(self.number, &self.statement, &self.options).await;
+        let mut result = result.map_err(|error| error.in_statement(&self.statement.sql))?;
         if result.schema() != self.announced {
             let message = "the columns have changed since the query began";
             return Err(Error::new(ErrorKind::Data, message));

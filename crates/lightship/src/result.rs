@@ -7,13 +7,13 @@ use arrow_schema::SchemaRef;
 use futures::future::try_join_all;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use lightship_session::TransferRecord;
-use lightship_sources::{Location, Tuples};
+use lightship_sources::{Location, StatementInfo, Tuples};
 
 use crate::gather::{Gather, Gathered};
 use crate::options::{Options, PlaceOptions};
 use crate::origin::{OpenSource, SourceQuery, SourceResult, WaitingQuery};
 use crate::report::{Report, SourceTotals};
-use crate::{Error, Result, columns, node};
+use crate::{Error, Result, Statement, columns, node};
 
 /// Opens a source: a node, a database, a file or a folder.
 ///
@@ -65,7 +65,7 @@ impl Connection {
         self.options.memory_bytes()
     }
 
-    /// Runs a query at all sources. All must return columns with the same names, and with types that have a common
+    /// Runs a query at all sources. Each gets all of its parameters. All must return columns with the same names, and with types that have a common
     /// type that holds all values without loss.
     ///
     /// Rows interleave as they arrive; order is kept only within one source. Dropping the result
@@ -75,16 +75,47 @@ impl Connection {
     /// is asked for its columns first, by a query that is cancelled, and runs the query again when it is read.
     ///
     /// # Errors
-    /// If a source refuses the query or is lost, or the columns differ too much.
-    pub async fn query(&mut self, sql: &str) -> Result<QueryResult<'_>> {
+    /// If a source refuses the query or is lost, or the columns differ too much. With SQLSTATE 22023 if the values of the
+    /// parameters don't fit the query, and 0A000 if a node is too old for parameters.
+    pub async fn query(&mut self, statement: impl Into<Statement>) -> Result<QueryResult<'_>> {
+        let statement = statement.into();
+        self.run(statement).await
+    }
+
+    /// What a query returns and which parameters it has, without executing it. Several sources must have the same number of
+    /// parameters; those of the first are returned, and the columns of all as in [`Self::query`]. SQLite knows the types
+    /// of columns without a declared type only from rows, so that a result may have others.
+    ///
+    /// # Errors
+    /// If a source refuses the query or is lost, the columns differ too much, or a node is too old.
+    pub async fn describe(&mut self, sql: &str) -> Result<StatementInfo> {
+        let places = self.origins.len();
+        let options = &self.place_options;
+        let mut described = Vec::with_capacity(places);
+        for source in &mut self.origins {
+            let uri = source.uri().to_owned();
+            let info = source.describe(sql, options).await;
+            described.push((info.map_err(|error| placed(error.in_statement(sql), &uri, places))?, uri));
+        }
+        let parameters = described[0].0.parameters.clone();
+        if described.iter().any(|(info, _)| info.parameters.fields().len() != parameters.fields().len()) {
+            return Err(Error::usage("the statement has more parameters at one source than at another"));
+        }
+        let schemas: Vec<_> =
+            described.iter().map(|(info, uri)| (uri.as_str(), info.columns.clone())).collect();
+        let rename = self.options.duplicate_columns.unwrap_or_default();
+        Ok(StatementInfo { columns: rename.apply(&columns::unite(&schemas)?), parameters })
+    }
+
+    async fn run(&mut self, statement: Statement) -> Result<QueryResult<'_>> {
         let began = Instant::now();
         let places = self.origins.len();
         let options = &self.place_options;
         let rename = self.options.duplicate_columns.unwrap_or_default();
         let (mut queries, announced) = if places <= options.at_once {
-            run(&mut self.origins, sql, options).await?
+            run(&mut self.origins, &statement, options).await?
         } else {
-            announce(&mut self.origins, sql, options).await?
+            announce(&mut self.origins, &statement, options).await?
         };
         let schemas =
             queries.iter().zip(&announced).map(|(query, (schema, _))| (query.uri(), schema.clone()));
@@ -96,7 +127,7 @@ impl Connection {
         let tuples = if let [SourceQuery::Running(only)] = &mut queries[..] { only.tuples() } else { None };
         let inputs = Gather::new(queries, options.at_once, self.options.memory_bytes())?;
         Ok(QueryResult {
-            sql: sql.to_owned(),
+            sql: statement.sql,
             transfer: options.transfer,
             schema,
             rows_estimate,
@@ -117,10 +148,14 @@ impl Connection {
 type Queries<'a> = (Vec<SourceQuery<'a>>, Vec<(SchemaRef, Option<u64>)>);
 
 /// Runs a query at all sources at once.
-async fn run<'a>(sources: &'a mut [OpenSource], sql: &str, options: &PlaceOptions) -> Result<Queries<'a>> {
+async fn run<'a>(
+    sources: &'a mut [OpenSource],
+    statement: &Statement,
+    options: &PlaceOptions,
+) -> Result<Queries<'a>> {
     let places = sources.len();
     let sources = sources.iter_mut().enumerate();
-    let results = sources.map(|(number, source)| run_at(source, number, places, sql, options));
+    let results = sources.map(|(number, source)| run_at(source, number, places, statement, options));
     let results = try_join_all(results).await?;
     let announced = results.iter().map(|result| (result.schema(), result.rows_estimate())).collect();
     Ok((results.into_iter().map(|result| SourceQuery::Running(Box::new(result))).collect(), announced))
@@ -131,25 +166,25 @@ async fn run_at<'a>(
     source: &'a mut OpenSource,
     number: usize,
     places: usize,
-    sql: &str,
+    statement: &Statement,
     options: &PlaceOptions,
 ) -> Result<SourceResult<'a>> {
     let uri = source.uri().to_owned();
-    let result = source.query(number, sql, options).await;
-    result.map_err(|error| placed(error.in_statement(sql), &uri, places))
+    let result = source.query(number, statement, options).await;
+    result.map_err(|error| placed(error.in_statement(&statement.sql), &uri, places))
 }
 
 /// Asks all sources for their columns, a few at a time.
 async fn announce<'a>(
     sources: &'a mut [OpenSource],
-    sql: &str,
+    statement: &Statement,
     options: &PlaceOptions,
 ) -> Result<Queries<'a>> {
     let places = sources.len();
     let mut asked = Vec::with_capacity(places);
     for (number, source) in sources.iter_mut().enumerate() {
         let columns = async move {
-            let result = run_at(source, number, places, sql, options).await?;
+            let result = run_at(source, number, places, statement, options).await?;
             Ok::<_, Error>((result.schema(), result.rows_estimate()))
         };
         asked.push(columns.boxed());
@@ -159,7 +194,7 @@ async fn announce<'a>(
         SourceQuery::Waiting(WaitingQuery {
             source,
             number,
-            sql: sql.to_owned(),
+            statement: statement.clone(),
             options: options.clone(),
             announced: schema.clone(),
             cast_to: schema.clone(),

@@ -105,7 +105,7 @@ impl From<Failure> for PgError {
     fn from(failure: Failure) -> Self {
         let code = match failure.code {
             ErrorCode::Sql => statement_code(&failure.message),
-            ErrorCode::Data => data_code(&failure.message),
+            ErrorCode::Data | ErrorCode::Parameters => data_code(&failure.message),
             ErrorCode::Protocol => code::PROTOCOL_VIOLATION,
             ErrorCode::Unauthenticated => code::INVALID_AUTHORIZATION,
             ErrorCode::Forbidden => code::FEATURE_NOT_SUPPORTED,

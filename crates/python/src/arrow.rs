@@ -109,6 +109,16 @@ pub(crate) fn stream_of(data: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamRea
     unsafe { ArrowArrayStreamReader::from_raw(stream.as_ptr().cast::<FFI_ArrowArrayStream>()) }.map_err(to_py)
 }
 
+/// The only batch of an object with `__arrow_c_stream__`.
+pub(crate) fn row_of(data: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let mut batches =
+        stream_of(data)?.filter(|batch| batch.as_ref().map_or(true, |batch| batch.num_rows() > 0));
+    match (batches.next().transpose().map_err(to_py)?, batches.next()) {
+        (Some(batch), None) => Ok(batch),
+        _ => Err(PyValueError::new_err("expected one batch of rows")),
+    }
+}
+
 fn to_py(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

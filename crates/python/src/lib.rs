@@ -15,7 +15,7 @@ use adbc_driver_lightship as _;
 use std::ffi::OsString;
 
 use lightship::blocking::{self, Progress};
-use lightship::{Error, ErrorKind, Location, Options, Target, WriteMode};
+use lightship::{Error, ErrorKind, Location, Options, Statement, Target, WriteMode};
 use pyo3::prelude::*;
 
 use crate::errors::{internal, raise};
@@ -43,8 +43,15 @@ impl Connection {
     }
 
     /// Begins a query; `Reader.begin` waits for its columns.
-    fn start(&self, py: Python<'_>, sql: &str) -> PyResult<Reader> {
-        let begun = py.detach(|| self.0.start(sql));
+    ///
+    /// `row` is Arrow data with the values of its parameters: one row.
+    #[pyo3(signature = (sql, row = None))]
+    fn start(&self, py: Python<'_>, sql: &str, row: Option<&Bound<'_, PyAny>>) -> PyResult<Reader> {
+        let statement = match row {
+            None => Statement::from(sql),
+            Some(row) => py_result(py, Statement::with_row(sql, arrow::row_of(row)?))?,
+        };
+        let begun = py.detach(|| self.0.start(statement));
         Ok(Reader::new(py_result(py, begun)?))
     }
 
@@ -70,7 +77,9 @@ fn copy(
     let (from, options) = py_result(py, parsed(&uris, options))?;
     let to = py_result(py, target(to, table, mode))?;
     let copied = py.detach(|| {
-        blocking::copy(from, sql, to, options, check, &mut |progress| observed(observe.as_ref(), progress))
+        blocking::copy(from, sql.into(), to, options, check, &mut |progress| {
+            observed(observe.as_ref(), progress)
+        })
     });
     let report = py_result(py, copied)?;
     serde_json::to_string(&report).map_err(|error| internal(py, &error))

@@ -38,7 +38,7 @@ pub use budget::Budget;
 pub use calibrate::{Batches, CalibrateError, CalibrationPlan, NodeProbe, Pair, Probe, calibrate};
 pub use history::TransferRecord;
 pub use lightship_transport::TransportError;
-pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
+pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint, Prepared};
 pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure};
 pub use lightship_wire::tuning::Stage;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
+use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming, Prepared};
 use lightship_transport::proto::Totals;
 use lightship_tuner::{ConsumedBatch, Segments, StripeController, WindowController};
 use lightship_wire::control::{Plan, Query};
@@ -61,6 +61,37 @@ impl Client {
     /// # Errors
     /// When the node refuses the query or is lost.
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
+        self.begin(sql, None, options).await
+    }
+
+    /// As [`Self::fetch`], with the values of the statement's parameters: the columns of `parameters`, in order, which
+    /// has one row.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`]; [`TransportError::TooOld`] if the node does not take parameters.
+    pub async fn execute(
+        &mut self,
+        sql: &str,
+        parameters: &RecordBatch,
+        options: &Options,
+    ) -> Result<Transfer<'_>, TransportError> {
+        self.begin(sql, Some(parameters), options).await
+    }
+
+    /// The columns and parameters of a statement, which is not executed. An unfinished transfer is cancelled.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`]; [`TransportError::TooOld`] if the node describes no statements.
+    pub async fn describe(&mut self, sql: &str) -> Result<Prepared, TransportError> {
+        self.connection.describe(sql).await
+    }
+
+    async fn begin(
+        &mut self,
+        sql: &str,
+        parameters: Option<&RecordBatch>,
+        options: &Options,
+    ) -> Result<Transfer<'_>, TransportError> {
         let lease = self.budget.lease(options.on_the_way_bytes());
         // The round trip of this connection's hellos is more recent than any recorded one.
         let known = LinkPrior { rtt_seconds: Some(self.connection.rtt().as_secs_f64()), ..options.known };
@@ -82,7 +113,10 @@ impl Client {
         );
         let began = Instant::now();
         let joining = if tries { 0 } else { plan.streams };
-        let (schema, rows_estimate) = self.connection.query(&query, joining).await?;
+        let (schema, rows_estimate) = match parameters {
+            None => self.connection.query(&query, joining).await?,
+            Some(row) => self.connection.execute(&query, row.clone(), joining).await?,
+        };
         let totals = Box::default();
         Ok(Transfer {
             connection: &mut self.connection,

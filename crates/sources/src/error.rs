@@ -49,6 +49,14 @@ pub enum SourceError {
         /// The server's hint or detail, if there is one.
         hint: Option<String>,
     },
+    /// The values of a statement's parameters are too few, too many, or of the wrong type.
+    #[error("{reason}")]
+    Parameters {
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
     /// No table has that name.
     #[error("no table `{name}`")]
     NoTable {

@@ -21,6 +21,7 @@ pub mod limit;
 pub mod location;
 pub mod mysql;
 mod open;
+mod parameters;
 pub mod postgres;
 mod rules;
 mod select;
@@ -150,6 +151,15 @@ pub struct TableInfo {
     pub rows_estimate: Option<u64>,
 }
 
+/// What a source knows about a statement without running it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementInfo {
+    /// Columns of its result.
+    pub columns: SchemaRef,
+    /// A field for each parameter, in order: `$1` and so on. Its type is `Null` if the statement does not determine it.
+    pub parameters: SchemaRef,
+}
+
 /// A read of one table, or of part of it.
 #[derive(Debug, Clone)]
 pub struct Scan {
@@ -175,6 +185,25 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// When the source can't be reached, refuses the statement, or returns an
     /// unsupported type. Later errors come through the stream.
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows>;
+
+    /// Runs a statement as [`Source::query`] does, with the values of its parameters: the columns of `parameters`, in
+    /// order, which has one row. The source's own placeholders are used: `$1` in PostgreSQL, `?` in MySQL, `?`, `?1`,
+    /// `$a` and others in SQLite.
+    ///
+    /// # Errors
+    /// As [`Source::query`]; [`SourceError::Parameters`] when there are fewer or more values than parameters, or one
+    /// can't be sent. The default implementation always fails.
+    async fn execute(&self, _sql: &str, _parameters: &RecordBatch, _options: &ReadOptions) -> Result<Rows> {
+        Err(SourceError::Unsupported("parameters of statements".into()))
+    }
+
+    /// Describes a statement.
+    ///
+    /// # Errors
+    /// As [`Source::query`]. The default implementation always fails.
+    async fn describe(&self, _sql: &str, _options: &ReadOptions) -> Result<StatementInfo> {
+        Err(SourceError::Unsupported("descriptions of statements".into()))
+    }
 
     /// Reads a table, or part of it. A large table is read over several
     /// connections if the source can give them one consistent snapshot.

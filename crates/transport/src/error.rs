@@ -90,6 +90,12 @@ pub enum TransportError {
         /// The maximum length.
         bytes_max: usize,
     },
+    /// The server does not know a request of this kind.
+    #[error("the node is too old for {what}")]
+    TooOld {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The connection carries as many results as it can.
     #[error("the connection already carries {max} results, the maximum")]
     Full {
@@ -123,6 +129,7 @@ impl TransportError {
             }
             Self::Tls(message) => Self::Tls(message.clone()),
             Self::Token { bytes, bytes_max } => Self::Token { bytes: *bytes, bytes_max: *bytes_max },
+            Self::TooOld { what } => Self::TooOld { what },
             Self::Full { max } => Self::Full { max: *max },
             Self::Config(message) => Self::Config(message.clone()),
         }

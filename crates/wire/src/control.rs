@@ -364,6 +364,9 @@ pub enum ErrorCode {
     Stalled = 15,
     /// The bucket of a range file does not have these keys; another one may.
     Moved = 16,
+    /// The values of a statement's parameters are too many, too few, or can't be cast to what it requires. Only in
+    /// answers to [`crate::statement::Statement`]s.
+    Parameters = 17,
 }
 
 impl ErrorCode {
@@ -386,6 +389,7 @@ impl ErrorCode {
             Peer,
             Stalled,
             Moved,
+            Parameters,
         ]
         .into_iter()
         .find(|&known| known as u16 == code)

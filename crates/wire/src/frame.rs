@@ -5,6 +5,7 @@ use crate::cluster::TASK_BYTES_MAX;
 use crate::control::QUEUED_BYTES;
 use crate::error::{Result, WireError, malformed};
 use crate::overlay::OVERLAY_BYTES_MAX;
+use crate::statement::STATEMENT_BYTES_MAX;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"LSHP";
@@ -84,6 +85,8 @@ pub enum FrameKind {
     Close = 23,
     /// A node of the overlay was lost.
     Lost = 24,
+    /// SQL with the values of its parameters, or a request to describe it.
+    Statement = 25,
 }
 
 impl FrameKind {
@@ -112,6 +115,7 @@ impl FrameKind {
             22 => Self::ClassCredit,
             23 => Self::Close,
             24 => Self::Lost,
+            25 => Self::Statement,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }
@@ -124,6 +128,7 @@ impl FrameKind {
             Self::Queued => QUEUED_BYTES as u32,
             Self::Schema => SCHEMA_BYTES_MAX,
             Self::Task => TASK_BYTES_MAX,
+            Self::Statement => STATEMENT_BYTES_MAX,
             Self::Neighbour | Self::ClassCredit | Self::Close | Self::Lost => OVERLAY_BYTES_MAX,
             _ => CONTROL_BYTES_MAX,
         }

@@ -7,7 +7,7 @@
 //! - [`Cutter`]: cuts a batch into runs of rows that each fit in a message.
 //! - [`schema`]: columns and their types.
 //! - [`control`]: all other frames, except those of the following modules. [`tuning`]: choice of codec and sizes.
-//!   [`shm`]: shared memory on one host. [`join`]: a result over several connections. [`cluster`]: requests
+//!   [`statement`]: statements with parameters. [`shm`]: shared memory on one host. [`join`]: a result over several connections. [`cluster`]: requests
 //!   between nodes. [`overlay`]: frames that other nodes forward.
 //!
 //! The crate does no I/O, reads no clock and starts no threads. It does not trust its input: lengths are checked
@@ -44,6 +44,7 @@ mod message;
 pub mod overlay;
 pub mod schema;
 pub mod shm;
+pub mod statement;
 pub mod tuning;
 
 pub use codec::Codec;

@@ -3,7 +3,7 @@
 use clap::Args;
 use lightship::{Location, Target, WriteMode, copy};
 
-use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs};
+use super::fetch::{AlsoArgs, ColumnArgs, ParameterArgs, TransferArgs};
 use super::output::ReportArgs;
 use super::sql::SqlArgs;
 use crate::error::CliError;
@@ -30,6 +30,8 @@ pub(crate) struct CopyArgs {
     from: String,
     #[command(flatten)]
     sql: SqlArgs,
+    #[command(flatten)]
+    parameters: ParameterArgs,
     #[command(flatten)]
     also: AlsoArgs,
     /// Destination of the rows: postgresql://…, lightship://… for a range file, or a file.
@@ -61,6 +63,7 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
     let to = Target::at(&to, args.table.as_deref(), args.mode)?;
     let sql = args.sql.read().await?;
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &sql, to, &options, &mut args.report.progress(json)).await?;
+    let statement = args.parameters.statement(sql);
+    let report = copy(&from, statement, to, &options, &mut args.report.progress(json)).await?;
     args.report.finish(&report, json)
 }

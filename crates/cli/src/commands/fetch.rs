@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use clap::Args;
-use lightship::{Codec, DuplicateColumns, Location, Options, Target, copy};
+use lightship::{Codec, DuplicateColumns, Location, Options, Statement, Target, copy};
 
 use super::output::{OutputArgs, ReportArgs};
 use super::sql::SqlArgs;
@@ -23,6 +23,7 @@ use crate::size::Size;
   lightship fetch postgresql://me@db/shop 'select * from orders' \\
       -o orders.parquet --stats stats.json
   lightship fetch sales.csv 'select region, sum(amount) from sales group by 1'
+  lightship fetch sales.csv 'select * from sales where region = ?' -p north
   lightship fetch lightship://localhost 'select * from t' \\
       --format stream | consumer
   lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
@@ -38,6 +39,8 @@ pub(crate) struct FetchArgs {
     #[command(flatten)]
     sql: SqlArgs,
     #[command(flatten)]
+    parameters: ParameterArgs,
+    #[command(flatten)]
     also: AlsoArgs,
     #[command(flatten)]
     output: OutputArgs,
@@ -47,6 +50,28 @@ pub(crate) struct FetchArgs {
     columns: ColumnArgs,
     #[command(flatten)]
     transfer: TransferArgs,
+}
+
+/// Values of the query's parameters.
+#[derive(Args)]
+pub(crate) struct ParameterArgs {
+    /// Value of the query's next parameter, as text. Can be repeated.
+    ///
+    /// The first value is that of the first ?, or of $1. The source converts the text to the type that the
+    /// query requires; where it requires none, cast it in SQL, as in cast($1 as date). PostgreSQL takes $1,
+    /// MySQL and SQLite take ?, nodes and files take either.
+    #[arg(short = 'p', long = "param", value_name = "VALUE", allow_hyphen_values = true)]
+    parameters: Vec<String>,
+}
+
+impl ParameterArgs {
+    /// The query with these values.
+    pub(crate) fn statement(&self, sql: String) -> Statement {
+        match self.parameters.as_slice() {
+            [] => sql.into(),
+            values => Statement::with_texts(sql, values.iter().map(String::as_str)),
+        }
+    }
 }
 
 /// Sources besides the first.
@@ -170,6 +195,7 @@ pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliErro
     let sql = args.sql.read().await?;
     let to = Target::File { target, format, options: args.output.options() };
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &sql, to, &options, &mut args.report.progress(json)).await?;
+    let statement = args.parameters.statement(sql);
+    let report = copy(&from, statement, to, &options, &mut args.report.progress(json)).await?;
     args.report.finish(&report, json)
 }

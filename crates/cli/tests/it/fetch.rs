@@ -294,3 +294,29 @@ fn queries_come_from_a_file_or_standard_input() {
     // Nothing on standard input is an empty query.
     lightship(&["fetch", &uri, "-"]).fails(SOURCE, &["the statement is empty"]);
 }
+
+#[test]
+fn parameters_are_given_as_text() {
+    let node = Node::start(&[]);
+    let folder = Folder::new();
+    let file = folder.arg("t.csv");
+    std::fs::write(folder.file("t.csv"), "n,day,name\n1,2024-02-28,one\n2,2024-02-29,two\n")
+        .expect("written");
+    for (args, expected) in [
+        (vec!["select name from t where n = ?", "-p", "2"], "name\ntwo\n"),
+        (
+            vec!["select n from t where day = $2 and name <> $1", "-p", "one", "--param", "2024-02-29"],
+            "n\n2\n",
+        ),
+        (vec!["select count(*) as n from t where name = ?", "-p", "' or 1 = 1 --"], "n\n0\n"),
+        (vec!["select n from t where n > ? and n < 2", "-p", "-1"], "n\n1\n"),
+    ] {
+        let args = [vec!["fetch", &file, "--quiet"], args].concat();
+        assert_eq!(lightship(&args).succeeds().text(), expected, "{args:?}");
+    }
+    let sql = "select cast($1 as bigint) + 1 as n";
+    assert_eq!(node.fetch(&[sql, "--quiet", "-p", "41"]).succeeds().text(), "n\n42\n");
+    node.fetch(&[sql, "-p", "x"]).fails(SOURCE, "parameter $1: ");
+    node.fetch(&[sql, "-p", "1", "-p", "2"]).fails(SOURCE, "the statement has 1 parameter");
+    node.fetch(&[sql]).fails(SOURCE, "no value for parameter $1");
+}

@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Check, Task, cancelled, run, spawn, started, wait};
-use crate::{Error, ErrorKind, Location, Options, Report, Result, connect_all};
+use crate::{Error, ErrorKind, Location, Options, Report, Result, Statement, StatementInfo, connect_all};
 
 /// One or several sources. Threads may share it: every query has a connection of its own, with the memory of
 /// [`Options`].
@@ -56,6 +56,20 @@ impl Connection {
         }))
     }
 
+    /// One of the sources alone, from 0, which connects when it runs a query. `None` if there is no such source.
+    #[must_use]
+    pub fn source(&self, number: usize) -> Option<Self> {
+        let Shared { locations, options, check, process, .. } = &*self.0;
+        let state = Mutex::new(State { is_closed: self.is_closed(), idle: None });
+        Some(Self(Arc::new(Shared {
+            locations: vec![locations.get(number)?.clone()],
+            options: *options,
+            check: *check,
+            process: *process,
+            state,
+        })))
+    }
+
     /// The sources, in the order given.
     pub fn locations(&self) -> &[Location] {
         &self.0.locations
@@ -72,8 +86,8 @@ impl Connection {
     /// # Errors
     /// If a source refuses the query or is lost, the connection is closed, or this process was forked from the one that
     /// opened it.
-    pub fn query(&self, sql: &str) -> Result<Reader> {
-        let mut reader = self.start(sql)?;
+    pub fn query(&self, statement: impl Into<Statement>) -> Result<Reader> {
+        let mut reader = self.start(statement)?;
         reader.begin()?;
         Ok(reader)
     }
@@ -82,16 +96,16 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection is closed, or this process was forked from the one that opened it.
-    pub fn start(&self, sql: &str) -> Result<Reader> {
+    pub fn start(&self, statement: impl Into<Statement>) -> Result<Reader> {
         let idle = self.0.state()?.idle.take();
         let (begun, beginning) = oneshot::channel();
         // One batch waits while the next one is read.
         let (messages, batches) = mpsc::channel(1);
         let (cancel, mut asked) = watch::channel(false);
-        let (shared, sql) = (self.0.clone(), sql.to_owned());
+        let (shared, statement) = (self.0.clone(), statement.into());
         let work = async move {
             tokio::select! {
-                () = deliver(idle, &shared, &sql, begun, &messages) => {}
+                () = deliver(idle, &shared, statement, begun, &messages) => {}
                 _ = asked.wait_for(|asked| *asked) => {}
             }
             Ok(())
@@ -106,6 +120,24 @@ impl Connection {
             report: Arc::default(),
             ended: None,
         })
+    }
+
+    /// What a query returns and which parameters it has, without executing it: see [`crate::Connection::describe`].
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub fn describe(&self, sql: &str) -> Result<StatementInfo> {
+        let idle = self.0.state()?.idle.take();
+        let (shared, sql) = (self.0.clone(), sql.to_owned());
+        let work = async move {
+            let mut connection = shared.connection(idle).await?;
+            let described = connection.describe(&sql).await;
+            if described.as_ref().err().is_none_or(is_usable_after) {
+                shared.give_back(connection);
+            }
+            described
+        };
+        run(work, self.0.check)
     }
 
     /// Closes it. Results that are being read are not affected.
@@ -129,6 +161,14 @@ impl Shared {
         of_this_process(self.process)?;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_closed { Err(Error::usage("the connection is closed")) } else { Ok(state) }
+    }
+
+    /// The idle connection, or a new one.
+    async fn connection(&self, idle: Option<crate::Connection>) -> Result<crate::Connection> {
+        match idle {
+            Some(idle) => Ok(idle),
+            None => connect_all(&self.locations, &self.options).await,
+        }
     }
 
     /// Keeps a connection for the next query.
@@ -184,20 +224,16 @@ enum Message {
 async fn deliver(
     idle: Option<crate::Connection>,
     shared: &Shared,
-    sql: &str,
+    statement: Statement,
     begun: oneshot::Sender<Result<Begun>>,
     messages: &mpsc::Sender<Result<Message>>,
 ) {
-    let connection = match idle {
-        Some(idle) => Ok(idle),
-        None => connect_all(&shared.locations, &shared.options).await,
-    };
-    let mut connection = match connection {
+    let mut connection = match shared.connection(idle).await {
         Ok(connection) => connection,
         Err(error) => return drop(begun.send(Err(error))),
     };
     // Return the connection before the reader is told, so that the reader's next query can use it.
-    match read(&mut connection, sql, begun, messages).await {
+    match read(&mut connection, statement, begun, messages).await {
         Finished::Refused(begun, error) => {
             if is_usable_after(&error) {
                 shared.give_back(connection);
@@ -225,11 +261,11 @@ enum Finished<'a> {
 
 async fn read<'a>(
     connection: &mut crate::Connection,
-    sql: &str,
+    statement: Statement,
     begun: oneshot::Sender<Result<Begun>>,
     messages: &'a mpsc::Sender<Result<Message>>,
 ) -> Finished<'a> {
-    let mut result = match connection.query(sql).await {
+    let mut result = match connection.query(statement).await {
         Ok(result) => result,
         Err(error) => return Finished::Refused(begun, error),
     };

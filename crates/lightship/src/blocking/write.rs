@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{Check, cancelled, spawn, wait};
 use crate::{
-    Error, ErrorKind, Location, Observer, Options, Report, Result, Target, Writer, Written,
+    Error, ErrorKind, Location, Observer, Options, Report, Result, Statement, Target, Writer, Written,
     copy as copy_async,
 };
 
@@ -49,7 +49,7 @@ impl Observer for Counting {
 /// The first error of a source, of the target, of `observe` or of the check; then the copy is cancelled.
 pub fn copy(
     from: Vec<Location>,
-    sql: String,
+    statement: Statement,
     to: Target,
     options: Options,
     check: Check,
@@ -59,7 +59,7 @@ pub fn copy(
     let counters =
         Arc::new(Counters { rows: zero(), bytes: zero(), rows_estimate: AtomicU64::new(u64::MAX) });
     let mut counting = Counting(counters.clone());
-    let copying = spawn(async move { copy_async(&from, &sql, to, &options, &mut counting).await })?;
+    let copying = spawn(async move { copy_async(&from, statement, to, &options, &mut counting).await })?;
     wait(copying, &mut || {
         check()?;
         let estimate = counters.rows_estimate.load(Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Tests the library against real sources and destinations.
 
 mod blocking;
+mod parameters;
 
 use std::fs;
 use std::path::Path;

@@ -88,11 +88,11 @@ pub(super) fn statement(server: &str, sql: &str, rows: u64, error: Error) -> Sou
                 hint: None,
             },
         },
-        Error::Driver(DriverError::StmtParamsMismatch { required, .. }) => SourceError::Unsupported(format!(
-            "the statement has {required} parameters (`?`); replace them with values"
-        )),
+        Error::Driver(DriverError::StmtParamsMismatch { required, .. }) => {
+            crate::parameters::no_values(required.into())
+        }
         Error::Driver(DriverError::Params(_) | DriverError::MixedParams) => SourceError::Unsupported(
-            "the statement has named parameters (`:name`); replace them with values".into(),
+            "the statement has named parameters (`:name`); write `?` for each".into(),
         ),
         Error::Io(IoError::Io(ref io)) if io.kind() == ErrorKind::InvalidData => {
             SourceError::Malformed { target: server.to_owned(), reason: words(&error) }

@@ -42,6 +42,7 @@ mod cursor;
 mod errors;
 mod estimate;
 mod kill;
+mod parameters;
 mod raw;
 mod reader;
 mod values;
@@ -51,8 +52,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_schema::DataType;
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use mysql_async::prelude::Queryable;
@@ -65,7 +68,9 @@ use self::reader::Connection;
 use crate::limit::{ConnectionLimits, ServerConnections};
 use crate::location;
 use crate::select::{self, rows_without_columns};
-use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+use crate::{
+    Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, StatementInfo, TableInfo, TableName,
+};
 
 pub use self::cursor::MySqlCursor;
 
@@ -206,7 +211,29 @@ impl Source for MySqlSource {
     }
 
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
-        reader::run(self.open().await?, self.server.clone(), sql, None, options).await
+        reader::run(self.open().await?, self.server.clone(), sql, None, None, options).await
+    }
+
+    async fn execute(&self, sql: &str, parameters: &RecordBatch, options: &ReadOptions) -> Result<Rows> {
+        reader::run(self.open().await?, self.server.clone(), sql, Some(parameters), None, options).await
+    }
+
+    async fn describe(&self, sql: &str, _: &ReadOptions) -> Result<StatementInfo> {
+        let mut connection = self.open().await?;
+        let described = async {
+            let statement = connection.get()?.prep(sql).await?;
+            Ok((statement.columns().to_vec(), usize::from(statement.num_params())))
+        };
+        let described = described.await;
+        connection.close().await;
+        let (columns, parameters) =
+            described.map_err(|error| errors::beginning(&self.server, sql, None, error))?;
+        if columns.is_empty() {
+            return Err(SourceError::Unsupported("a statement that returns no rows".into()));
+        }
+        // The server does not know their types.
+        let parameters = crate::parameters::fields(vec![DataType::Null; parameters]);
+        Ok(StatementInfo { columns: reader::schema(&columns)?, parameters })
     }
 
     async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
@@ -217,7 +244,7 @@ impl Source for MySqlSource {
             Some(_) => None,
         };
         let mut rows =
-            reader::run(connection, self.server.clone(), &sql, Some(&scan.table.name), options).await?;
+            reader::run(connection, self.server.clone(), &sql, None, Some(&scan.table.name), options).await?;
         if scan.columns.as_ref().is_some_and(Vec::is_empty) {
             let count = rows.batches.try_next().await?;
             let count = count.as_ref().and_then(|batch| batch.column(0).as_primitive_opt::<Int64Type>());

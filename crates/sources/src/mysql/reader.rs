@@ -10,6 +10,7 @@ use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
 use super::columns::{self, ColumnBuilder};
 use super::errors;
 use super::kill::{ConnectionLock, kill};
+use super::parameters;
 use crate::limit::Permit;
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
@@ -61,24 +62,31 @@ impl Drop for Connection {
     }
 }
 
-/// Runs `sql` and reads its first result. `table` is the only table that it
+/// Runs `sql`, with these values of its parameters, and reads its first result. `table` is the only table that it
 /// reads, if known.
 pub(super) async fn run(
     mut connection: Connection,
     server: Arc<str>,
     sql: &str,
+    row: Option<&RecordBatch>,
     table: Option<&str>,
     options: &ReadOptions,
 ) -> Result<Rows> {
     let described = async {
-        let result = connection.get()?.exec_iter(sql, Params::Empty).await?;
+        let failed = |error| errors::beginning(&server, sql, table, error);
+        let conn = connection.get().map_err(failed)?;
+        let statement = conn.prep(sql).await.map_err(failed)?;
+        let values = match row {
+            None => Params::Empty,
+            Some(row) => parameters::values(row, statement.num_params().into())?,
+        };
+        let result = conn.exec_iter(&statement, values).await.map_err(failed)?;
         Ok(result.columns().unwrap_or_default())
     };
-    let described: Result<Arc<[Column]>, _> = described.await;
+    let described: Result<Arc<[Column]>> = described.await;
     let described = match described {
         Ok(described) => described,
         Err(error) => {
-            let error = errors::beginning(&server, sql, table, error);
             connection.close().await;
             return Err(error);
         }

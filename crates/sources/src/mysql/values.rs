@@ -101,6 +101,18 @@ pub(super) fn days(year: u16, month: u8, day: u8) -> Result<i32, String> {
     Ok(era * 146_097 + day_of_era - 719_468)
 }
 
+/// Year, month and day of a number of days since 1970-01-01: the inverse of [`days`].
+pub(super) fn date_of_days(days: i64) -> (i64, u8, u8) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month as u8, day as u8)
+}
+
 /// Microseconds since 1970-01-01 00:00:00.
 pub(super) fn timestamp_us(date: (u16, u8, u8), time: (u8, u8, u8), us: u32) -> Result<i64, String> {
     Ok(i64::from(days(date.0, date.1, date.2)?) * DAY_US + time_us(time, us))
@@ -123,6 +135,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn dates_are_days_and_days_are_dates() {
+        for number in (-719_528..2_932_896).step_by(97) {
+            let (year, month, day) = date_of_days(number);
+            assert_eq!(days(year as u16, month, day), Ok(number as i32), "{year}-{month}-{day}");
+        }
+    }
 
     #[test]
     fn bits_of_every_width() {

@@ -46,7 +46,7 @@ impl PostgresSource {
     /// Returns the output as text.
     async fn prefixed(&self, prefix: &str, sql: &str) -> Result<(PostgresCursor<'_>, String)> {
         let (mut connection, _) = self.begin(BEGIN, None).await?;
-        connection.execute(&format!("{prefix}{sql}"), &[], None).await?;
+        connection.execute(&format!("{prefix}{sql}"), &[], &[], None).await?;
         let mut text = String::new();
         let done = connection
             .until_ready(|frame| {

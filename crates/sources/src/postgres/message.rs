@@ -15,6 +15,15 @@ pub(super) struct Described {
     pub(super) modifier: i32,
 }
 
+/// A statement, as the server describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct DescribedStatement {
+    /// Columns of its result.
+    pub(super) columns: Vec<Described>,
+    /// OIDs of the types of its parameters.
+    pub(super) parameters: Vec<u32>,
+}
+
 /// Tag and length of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageHeader {
@@ -64,6 +73,13 @@ impl Frame {
                 Ok(bytes) => Ok(Some(String::from_utf8_lossy(body.bytes(bytes)?).into_owned())),
             })
             .collect()
+    }
+
+    /// The types of a `ParameterDescription`.
+    pub(super) fn parameters(&self) -> io::Result<Vec<u32>> {
+        let mut body = Parser(&self.body);
+        let count = body.u16()?;
+        (0..count).map(|_| Ok(body.i32()?.cast_unsigned())).collect()
     }
 
     /// The columns of a `RowDescription`.
@@ -196,6 +212,7 @@ mod tests {
             let _ = ServerError::parse(&body);
             let frame = Frame { tag: 0, body };
             let _ = frame.columns();
+            let _ = frame.parameters();
             let _ = frame.text_row();
             let _ = MessageHeader::parse(&frame.body);
         }

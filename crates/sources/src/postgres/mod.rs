@@ -21,6 +21,7 @@ mod message;
 mod number;
 mod numeric;
 mod oid;
+mod parameters;
 mod read;
 mod rows;
 mod split;
@@ -32,6 +33,7 @@ mod unfit;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -40,12 +42,16 @@ use futures::{FutureExt, StreamExt};
 use self::catalog::Types;
 use self::config::Config;
 use self::connection::Connection;
-use self::message::{Described, TextRow};
+use self::message::{Described, DescribedStatement, TextRow};
+use self::parameters::Parameter;
 use self::read::{ReadRequest, RowFormat, Work};
 use self::split::{Parts, PlainSelect};
 use self::types::PgType;
 use crate::limit::{ConnectionLimits, Idle, Permit, ServerConnections};
-use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+use crate::rules::NumericRule;
+use crate::{
+    Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, StatementInfo, TableInfo, TableName,
+};
 
 pub use self::copy_in::PostgresDestination;
 pub use self::cursor::PostgresCursor;
@@ -151,7 +157,7 @@ impl PostgresSource {
     }
 
     /// A connection that has run `begin` and, if given, described `sql`.
-    async fn begin(&self, begin: &str, sql: Option<&str>) -> Result<(Connection, Vec<Described>)> {
+    async fn begin(&self, begin: &str, sql: Option<&str>) -> Result<(Connection, DescribedStatement)> {
         self.begin_on(self.pool.turn().await?, begin, sql).await
     }
 
@@ -160,14 +166,14 @@ impl PostgresSource {
         mut turn: Turn,
         begin: &str,
         sql: Option<&str>,
-    ) -> Result<(Connection, Vec<Described>)> {
+    ) -> Result<(Connection, DescribedStatement)> {
         loop {
             let (mut connection, was_idle) = match turn {
                 Turn::Idle(connection) => (connection, true),
                 Turn::New(permit) => (self.open(permit).await?, false),
             };
             match begin_on(&mut connection, begin, sql).await {
-                Ok(columns) => return Ok((connection, columns)),
+                Ok(described) => return Ok((connection, described)),
                 // It was closed while it was idle.
                 Err(SourceError::Lost { .. }) if was_idle => {
                     turn = match connection.into_permit() {
@@ -185,16 +191,58 @@ impl PostgresSource {
         }
     }
 
-    /// Runs `sql`, in parts if `select` is given and can be split.
-    async fn read(&self, sql: String, select: Option<PlainSelect>, options: &ReadOptions) -> Result<Rows> {
-        let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await?;
+    /// Ends the transaction, so that the connection can be used again.
+    async fn end(&self, mut connection: Connection) -> Result<()> {
+        connection.simple("ROLLBACK").await?;
+        self.pool.put(connection);
+        Ok(())
+    }
+
+    /// What is known of a statement's parameters, whose types have these OIDs.
+    async fn parameters(&self, connection: &mut Connection, oids: &[u32]) -> Result<Vec<Parameter>> {
+        let described = |&oid: &u32| Described { name: String::new(), oid, modifier: -1 };
+        let described: Vec<_> = oids.iter().map(described).collect();
+        let kinds = self.types.resolve(connection, &described, NumericRule::String).await?;
+        let version = connection.version();
+        let parameter = |(&oid, kind): (&u32, PgType)| {
+            let element = self.types.element(oid).unwrap_or_default();
+            Parameter { kind, element, version }
+        };
+        Ok(oids.iter().zip(kinds).map(parameter).collect())
+    }
+
+    /// Runs `sql` with these values of its parameters, in parts if `select` is given and can be split.
+    async fn read(
+        &self,
+        sql: String,
+        row: Option<&RecordBatch>,
+        select: Option<PlainSelect>,
+        options: &ReadOptions,
+    ) -> Result<Rows> {
+        let (mut connection, DescribedStatement { columns, parameters }) =
+            self.begin(BEGIN, Some(&sql)).await?;
+        let values = match row {
+            None if parameters.is_empty() => Ok(Vec::new()),
+            None => Err(crate::parameters::no_values(parameters.len())),
+            Some(row) => {
+                let parameters = self.parameters(&mut connection, &parameters).await?;
+                parameters::encode(row, &parameters)
+            }
+        };
+        let values = match values {
+            Ok(values) => values,
+            Err(error) => {
+                self.end(connection).await?;
+                return Err(error);
+            }
+        };
         let kinds = self.types.resolve_for(&mut connection, &columns, options).await?;
         let schema = schema(&columns, &kinds);
         let mut connections = vec![];
-        let mut work = Work::Whole(sql);
+        let mut work = Work::Whole { sql, values };
         let mut rows_estimate = None;
         let streams = options.streams.get();
-        if let (Some(select), Work::Whole(sql)) = (select.filter(|_| streams > 1), &work) {
+        if let (Some(select), Work::Whole { sql, .. }) = (select.filter(|_| streams > 1), &work) {
             match split::plan(&mut connection, sql, select, streams).await {
                 Ok(None) => {}
                 Ok(Some(parts)) => {
@@ -256,13 +304,12 @@ impl PostgresSource {
     async fn control(&self, sql: &str) -> Result<Vec<TextRow>> {
         let (mut connection, _) = self.begin(BEGIN, None).await?;
         let rows = connection.simple(sql).await?;
-        connection.simple("ROLLBACK").await?;
-        self.pool.put(connection);
+        self.end(connection).await?;
         Ok(rows)
     }
 }
 
-async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -> Result<Vec<Described>> {
+async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -> Result<DescribedStatement> {
     connection.ask(begin)?;
     if let Some(sql) = sql {
         connection.ask_describe(sql)?;
@@ -271,7 +318,7 @@ async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -
     connection.until_ready(|_| Ok(())).await?;
     match sql {
         Some(_) => connection.described().await,
-        None => Ok(vec![]),
+        None => Ok(DescribedStatement::default()),
     }
 }
 
@@ -320,7 +367,22 @@ impl Source for PostgresSource {
     }
 
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
-        self.read(sql.to_owned(), PlainSelect::parse(sql), options).await
+        self.read(sql.to_owned(), None, PlainSelect::parse(sql), options).await
+    }
+
+    async fn execute(&self, sql: &str, parameters: &RecordBatch, options: &ReadOptions) -> Result<Rows> {
+        self.read(sql.to_owned(), Some(parameters), None, options).await
+    }
+
+    async fn describe(&self, sql: &str, options: &ReadOptions) -> Result<StatementInfo> {
+        let (mut connection, described) = self.begin(BEGIN, Some(sql)).await?;
+        let kinds = self.types.resolve_for(&mut connection, &described.columns, options).await?;
+        let parameters = self.parameters(&mut connection, &described.parameters).await?;
+        self.end(connection).await?;
+        Ok(StatementInfo {
+            columns: schema(&described.columns, &kinds),
+            parameters: crate::parameters::fields(parameters.iter().map(|one| one.kind.data_type())),
+        })
     }
 
     async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
@@ -336,8 +398,8 @@ impl Source for PostgresSource {
         };
         let whole = select.sql(None);
         let read = match scan.limit {
-            None => self.read(whole, Some(select), options).await,
-            Some(limit) => self.read(format!("{whole} LIMIT {limit}"), None, options).await,
+            None => self.read(whole, None, Some(select), options).await,
+            Some(limit) => self.read(format!("{whole} LIMIT {limit}"), None, None, options).await,
         };
         read.map_err(no_table(&scan.table))
     }
@@ -345,7 +407,8 @@ impl Source for PostgresSource {
     async fn table(&self, name: &TableName, options: &ReadOptions) -> Result<TableInfo> {
         let relation = quote_table(name);
         let sql = format!("SELECT * FROM {relation}");
-        let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await.map_err(no_table(name))?;
+        let (mut connection, DescribedStatement { columns, .. }) =
+            self.begin(BEGIN, Some(&sql)).await.map_err(no_table(name))?;
         let kinds = self.types.resolve_for(&mut connection, &columns, options).await?;
         let comparisons = self.types.comparisons(&columns, &kinds, options.infinite, &connection);
         let rows = connection
@@ -355,8 +418,7 @@ impl Source for PostgresSource {
                 quote_literal(&relation)
             ))
             .await?;
-        connection.simple("ROLLBACK").await?;
-        self.pool.put(connection);
+        self.end(connection).await?;
         let rows_estimate = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
         Ok(TableInfo { schema: schema(&columns, &kinds), comparisons, rows_estimate })
     }

@@ -14,6 +14,7 @@ use super::Pool;
 use super::connection::{Connection, MESSAGE_BYTES_MAX};
 use super::decode::Bad;
 use super::message::MessageHeader;
+use super::parameters::BoundValue;
 use super::rows::Decoder;
 use super::split::Parts;
 use super::tuples::Gatherer;
@@ -32,7 +33,11 @@ const SPARE_AFTER: Duration = Duration::from_millis(500);
 /// What to read.
 pub(super) enum Work {
     /// One statement, to its end.
-    Whole(String),
+    Whole {
+        sql: String,
+        /// Of its parameters.
+        values: Vec<BoundValue>,
+    },
     /// Parts of a table, in any order.
     Parts(Parts),
 }
@@ -230,9 +235,9 @@ async fn read(
     may_end_early: bool,
 ) -> Result<Result<(), ConsumerGone>> {
     match &shared.wanted.work {
-        Work::Whole(sql) => {
+        Work::Whole { sql, values } => {
             // The end of the transaction is sent along, which saves a round trip.
-            connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
+            connection.execute(sql, values, &shared.formats, Some("ROLLBACK")).await?;
             if let Err(ConsumerGone) = rows(connection, gathered, shared, output, None).await? {
                 return Ok(Err(ConsumerGone));
             }
@@ -248,7 +253,7 @@ async fn read(
                 }
                 let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
                 let Some(sql) = parts.sql(part) else { break };
-                connection.execute(&sql, &shared.formats, None).await?;
+                connection.execute(&sql, &[], &shared.formats, None).await?;
                 let start = Some(parts.start(part));
                 if let Err(ConsumerGone) = rows(connection, gathered, shared, output, start).await? {
                     return Ok(Err(ConsumerGone));

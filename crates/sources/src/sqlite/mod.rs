@@ -31,24 +31,27 @@
 
 mod columns;
 mod errors;
+mod parameters;
 mod reader;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use futures::TryStreamExt;
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
 
 use self::columns::SqliteType;
 use self::reader::{Job, ReadPlan};
 use crate::select::{self, rows_without_columns};
 use crate::{
-    Comparable, Comparison, Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo,
-    TableName,
+    Comparable, Comparison, Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, StatementInfo,
+    TableInfo, TableName,
 };
 
 /// Rows of a table that are read to find the type of a column without a declared one.
@@ -84,6 +87,13 @@ impl SqliteSource {
         Ok(Self { path })
     }
 
+    /// Runs a statement, with these values of its parameters.
+    async fn run(&self, sql: &str, values: Option<Vec<Value>>, options: &ReadOptions) -> Result<Rows> {
+        let plan = ReadPlan { sql: sql.to_owned(), kinds: Vec::new(), rows_estimate: None, values };
+        let plan = Box::new(|_: &Connection| Ok(plan));
+        reader::run(Job { path: self.path.clone(), options: options.clone(), plan }).await
+    }
+
     /// Runs `work` with a connection, on a thread where it may block.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -104,9 +114,26 @@ impl Source for SqliteSource {
     }
 
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
-        let plan = ReadPlan { sql: sql.to_owned(), kinds: Vec::new(), rows_estimate: None };
-        let plan = Box::new(|_: &Connection| Ok(plan));
-        reader::run(Job { path: self.path.clone(), options: options.clone(), plan }).await
+        self.run(sql, None, options).await
+    }
+
+    async fn execute(&self, sql: &str, parameters: &RecordBatch, options: &ReadOptions) -> Result<Rows> {
+        self.run(sql, Some(parameters::values(parameters)?), options).await
+    }
+
+    /// The types of columns without a declared type are those of a result with NULL for every parameter.
+    async fn describe(&self, sql: &str, options: &ReadOptions) -> Result<StatementInfo> {
+        let statement = sql.to_owned();
+        let parameters = self
+            .blocking(move |connection, path| {
+                let prepared = connection.prepare(&statement);
+                let prepared = prepared.map_err(|error| errors::statement(path, &statement, error))?;
+                Ok(prepared.parameter_count())
+            })
+            .await?;
+        let rows = self.run(sql, Some(vec![Value::Null; parameters]), options).await?;
+        let parameters = crate::parameters::fields(vec![DataType::Null; parameters]);
+        Ok(StatementInfo { columns: rows.schema, parameters })
     }
 
     async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
@@ -179,7 +206,7 @@ fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<ReadPlan> {
         (Some(estimate), Some(limit)) => Some(estimate.min(limit)),
         (estimate, _) => estimate,
     };
-    Ok(ReadPlan { sql: select::statement(scan), kinds, rows_estimate })
+    Ok(ReadPlan { sql: select::statement(scan), kinds, rows_estimate, values: None })
 }
 
 /// A column of a table.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
-use rusqlite::types::ValueRef;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
 use super::columns::{ColumnBuilder, SqliteType};
 use super::errors;
-use crate::{ReadOptions, Result, Rows, SourceError};
+use crate::{ReadOptions, Result, Rows, SourceError, parameters};
 
 /// A batch is closed when it holds this many bytes. A value has at most 10^9 bytes
 /// (SQLite's own limit), so no column exceeds the 2^31 - 1 bytes that Arrow's
@@ -40,6 +40,8 @@ pub(super) struct ReadPlan {
     /// declared type or the first batch decides.
     pub(super) kinds: Vec<Option<SqliteType>>,
     pub(super) rows_estimate: Option<u64>,
+    /// Of the parameters; `None` if none were given.
+    pub(super) values: Option<Vec<Value>>,
 }
 
 /// What the thread sends. A channel that closes without `End` is an error.
@@ -116,18 +118,22 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
     connection
         .progress_handler(STEPS_PER_LOOK, Some(move || listener.is_closed()))
         .map_err(|error| errors::open(&path, error))?;
-    let ReadPlan { sql, kinds, rows_estimate } = plan(&connection)?;
+    let ReadPlan { sql, kinds, rows_estimate, values } = plan(&connection)?;
     let failed = |error| errors::statement(&path, &sql, error);
 
     let mut statement = connection.prepare(&sql).map_err(failed)?;
     if statement.column_count() == 0 {
         return Err(SourceError::Unsupported("a statement that returns no rows".into()));
     }
-    if statement.parameter_count() > 0 {
-        let parameters = statement.parameter_count();
-        return Err(SourceError::Unsupported(format!(
-            "the statement has {parameters} parameters; replace them with values"
-        )));
+    match (values, statement.parameter_count()) {
+        (None, 0) => {}
+        (None, parameters) => return Err(parameters::no_values(parameters)),
+        (Some(values), parameters) => {
+            parameters::check_values(values.len(), parameters)?;
+            for (index, value) in values.into_iter().enumerate() {
+                statement.raw_bind_parameter(index + 1, value).map_err(failed)?;
+            }
+        }
     }
     let mut columns: Vec<_> = statement
         .columns()

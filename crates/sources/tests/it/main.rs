@@ -3,6 +3,7 @@
 mod copy_in;
 mod cursor;
 mod mysql;
+mod parameters;
 mod postgres;
 mod row_limit;
 mod sqlite;

@@ -15,11 +15,13 @@ use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::rows_bytes;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
+use lightship_wire::statement::{Action, CAPABILITY_STATEMENTS, Description, Statement};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::blobs::blob;
 use super::client_task::{ClientLink, ClientState, Decoded, Event, ResultQueue, decode, run};
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
@@ -27,7 +29,7 @@ use super::jobs::PROCESSORS;
 use super::joined::JoinPermit;
 use super::produce::nanoseconds;
 use super::server::check_token;
-use super::{Carrier, Endpoint, FramePipe, PushedConnection, lock, rendezvous};
+use super::{Carrier, Endpoint, FramePipe, Prepared, PushedConnection, lock, rendezvous};
 use crate::proto::{Client, ClientEvent, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
@@ -184,7 +186,7 @@ impl Connection {
             (Carrier::Unix | Carrier::SharedMemory, Some(_)) => CAPABILITY_SEGMENTS,
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
-        let capabilities = capabilities | CAPABILITY_RANGE_FILES;
+        let capabilities = capabilities | CAPABILITY_RANGE_FILES | CAPABILITY_STATEMENTS;
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
         let queue = ResultQueue::default();
         let incoming = queue.incoming.clone();
@@ -348,6 +350,43 @@ impl Connection {
     /// [`TransportError::Failed`] if the server refuses the query, and any error that ends the connection.
     pub async fn query(&mut self, query: &Query, joining: u32) -> Result<(SchemaRef, Option<u64>)> {
         self.request(&query.plan, joining, |client| client.query(query)).await
+    }
+
+    /// As [`Connection::query`], with the values of the statement's parameters: the columns of `parameters`, in order,
+    /// which has one row. The server casts them to the types that the statement requires.
+    ///
+    /// # Errors
+    /// As [`Connection::query`]; [`TransportError::TooOld`] if the server does not take parameters.
+    pub async fn execute(
+        &mut self,
+        query: &Query,
+        parameters: RecordBatch,
+        joining: u32,
+    ) -> Result<(SchemaRef, Option<u64>)> {
+        let plan = self.settle(query.plan);
+        let statement = Statement { sql: query.sql.clone(), plan, action: Action::Execute(parameters) };
+        self.request(&plan, joining, |client| client.statement(&statement)).await
+    }
+
+    /// Asks for the columns and parameters of a statement, which is not executed. An earlier result is cancelled
+    /// first.
+    ///
+    /// # Errors
+    /// As [`Connection::query`]; [`TransportError::TooOld`] if the server describes no statements.
+    pub async fn describe(&mut self, sql: &str) -> Result<Prepared> {
+        let plan = Plan::default();
+        let statement = Statement { sql: sql.to_owned(), plan, action: Action::Describe };
+        self.request(&plan, 0, |client| client.statement(&statement)).await?;
+        let mut described = None;
+        loop {
+            match self.next().await? {
+                Incoming::Rows(rows) => described = described.or(blob(&rows, 0).map(Description::decode)),
+                Incoming::Finished(_) => break,
+            }
+        }
+        let absent = || TransportError::Protocol("a description without its row".into());
+        let Description { columns, parameters, is_update } = described.ok_or_else(absent)??;
+        Ok(Prepared { columns: columns.into(), parameters: parameters.into(), is_update })
     }
 
     /// As [`Connection::query`], but sends a task.

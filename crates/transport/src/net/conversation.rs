@@ -12,6 +12,7 @@ use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES};
 use lightship_wire::control::{ErrorCode, Failure, Hello, Queued};
 use lightship_wire::join::CAPABILITY_JOIN;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS};
+use lightship_wire::statement::CAPABILITY_STATEMENTS;
 use lightship_wire::tuning::CAPABILITY_RESIZE;
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
@@ -211,7 +212,7 @@ impl Handler {
             Arrival::Unix | Arrival::Rendezvous { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         let range_files = if self.service.has_range_files() { CAPABILITY_RANGE_FILES } else { 0 };
-        let capabilities = capabilities | range_files;
+        let capabilities = capabilities | range_files | CAPABILITY_STATEMENTS;
         if capabilities & CAPABILITY_SEGMENTS == 0 {
             link.lend_nothing().await;
         }
@@ -414,6 +415,7 @@ async fn receive_one(link: &ServerLink, inbox: &ConnectionInbox, reader: &mut Fr
     match event {
         Some((_, ServerEvent::Hello(hello))) => lock(&inbox.unhandled).hello = Some(hello),
         Some((id, ServerEvent::Query(query))) => open(id, StreamRequest::Query(query)),
+        Some((id, ServerEvent::Statement(statement))) => open(id, StreamRequest::Statement(statement)),
         Some((id, ServerEvent::Task(task))) => open(id, StreamRequest::Task(task)),
         Some((id, ServerEvent::Join(join))) => open(id, StreamRequest::Join(join)),
         Some((_, event)) => {

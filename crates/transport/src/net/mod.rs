@@ -131,7 +131,7 @@ pub trait Service: Send + Sync + 'static {
     /// `parameters`, in order, which has one row. Its types are cast to those that the statement requires.
     ///
     /// # Errors
-    /// The failure to send to the client: [`ErrorCode::Sql`] if values are missing, [`ErrorCode::Data`] if one can't be
+    /// The failure to send to the client: [`ErrorCode::Parameters`] if values are too few or too many, or one can't be
     /// cast. The default implementation always fails.
     fn execute<'a>(
         &'a self,

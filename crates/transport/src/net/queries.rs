@@ -5,19 +5,23 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::stream;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::join::Join;
+use lightship_wire::statement::{Action, Description, Statement};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
 use super::admission::ConnectionSlot;
 use super::answer::Answering;
+use super::blobs::blobs;
 use super::conversation::{ConnectionInbox, Handler, shutting_down};
 use super::lock;
+use super::produce::wire_failure;
 use super::stream::{ServerLink, Stop, Stream, cancelled};
 use super::striping::{Striping, send_stripe};
-use super::{Answer, Caller};
+use super::{Answer, Caller, Prepared};
 use crate::{Result, TransportError};
 
 /// Bytes of the queries of a client that have not started; more are refused.
@@ -28,6 +32,7 @@ const PEER_WAITING_BYTES_MAX: u64 = 64 << 20;
 /// A request of the client that opens a stream.
 pub(super) enum StreamRequest {
     Query(Query),
+    Statement(Statement),
     Task(Task),
     Join(Join),
     /// There was no room for the text of the query.
@@ -221,6 +226,11 @@ impl Handler {
                 let striping = self.striping(&query.plan, stream);
                 (query.plan, striping, stream.attended(self.service.query(&query)).await?)
             }
+            StreamRequest::Statement(mut statement) => {
+                statement.plan = limited(statement.plan);
+                let striping = self.striping(&statement.plan, stream);
+                (statement.plan, striping, stream.attended(self.statement(&statement)).await?)
+            }
             StreamRequest::Task(mut task) => {
                 task.plan = limited(task.plan);
                 let caller = Caller { is_peer: stream.proto().is_peer(), address: self.address };
@@ -238,6 +248,24 @@ impl Handler {
         let message_bytes_max = self.config.message_bytes_max;
         let answering = Answering::new(stream, plan, message_bytes_max, striping);
         answering.encoded_by(encoders).counted_by(delivery).run(rows).await.map(Some)
+    }
+
+    /// Executes or describes a statement.
+    async fn statement(&self, statement: &Statement) -> Result<Answer, Failure> {
+        let Statement { sql, action, .. } = statement;
+        match action {
+            Action::Execute(parameters) => self.service.execute(sql, parameters).await,
+            Action::Describe => {
+                let Prepared { columns, parameters, is_update } = self.service.prepare(sql).await?;
+                let description = Description {
+                    columns: columns.as_ref().clone(),
+                    parameters: parameters.as_ref().clone(),
+                    is_update,
+                };
+                let bytes = description.encode().map_err(wire_failure)?;
+                Ok(blobs(stream::iter([Ok(bytes)])))
+            }
+        }
     }
 
     /// Offers that other connections join a result, if its plan asks for that.

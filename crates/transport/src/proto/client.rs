@@ -13,6 +13,7 @@ use lightship_wire::control::{Accepted, Failure, Hello, Plan, Query, Queued, Sta
 use lightship_wire::frame::{FLAG_LAST, FLAG_PLACEHOLDER, FLAG_REPLY, FrameHeader, FrameKind};
 use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, Loan, Rendezvous, encode_release};
+use lightship_wire::statement::{Action, CAPABILITY_STATEMENTS, Statement};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Sizes};
 use lightship_wire::{WireError, peek};
 
@@ -153,6 +154,22 @@ impl Client {
     pub fn query(&mut self, query: &Query) -> Result<u32> {
         let query = Query { plan: self.settle(query.plan), sql: query.sql.clone() };
         self.request(FrameKind::Query, query.plan, query.encode())
+    }
+
+    /// Sends a statement to execute or to describe, after [`Client::settle`]. Returns the stream of its result.
+    ///
+    /// # Errors
+    /// As [`Client::query`]; [`TransportError::TooOld`] if the server does not know such requests, and
+    /// [`TransportError::Wire`] if the parameters are not one row.
+    pub fn statement(&mut self, statement: &Statement) -> Result<u32> {
+        if self.server.capabilities & CAPABILITY_STATEMENTS == 0 {
+            let what = match &statement.action {
+                Action::Execute(_) => "parameters",
+                Action::Describe => "descriptions of statements",
+            };
+            return Err(TransportError::TooOld { what });
+        }
+        self.request(FrameKind::Statement, statement.plan, statement.encode()?)
     }
 
     /// Sends a task to a node. Returns the stream of its result.

@@ -167,7 +167,7 @@ impl Outbox {
         let Some(lane) = self.lanes.get_mut(&stream) else { return };
         let Some(next) = lane.waiting.front().filter(|_| stream != 0 && !lane.is_queued) else { return };
         let turns = match next.header.kind {
-            FrameKind::Query | FrameKind::Task | FrameKind::Join => &mut self.opening,
+            FrameKind::Query | FrameKind::Statement | FrameKind::Task | FrameKind::Join => &mut self.opening,
             _ if next.left() <= SMALL_BYTES => &mut self.small,
             _ => &mut self.large,
         };

@@ -13,6 +13,7 @@ use lightship_wire::control::{
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, FrameHeader, FrameKind};
 use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
+use lightship_wire::statement::{CAPABILITY_STATEMENTS, Statement};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Sizes};
 
 use self::sending::Sending;
@@ -32,6 +33,8 @@ pub enum ServerEvent {
     Hello(Hello),
     /// A query: answer with [`Server::accept`] or [`Server::fail`].
     Query(Query),
+    /// A statement to execute or to describe: answer it like a query.
+    Statement(Statement),
     /// A task, of a client only about range files: answer it like a query.
     Task(Task),
     /// The client cancels the result: stop, and [`Server::fail`] it.
@@ -344,6 +347,7 @@ impl Server {
             // Before the welcome, only a hello has a payload.
             kind if !self.is_welcome() && kind != FrameKind::Hello => 0,
             FrameKind::Task if self.capabilities & (CAPABILITY_CLUSTER | CAPABILITY_RANGE_FILES) == 0 => 0,
+            FrameKind::Statement if self.capabilities & CAPABILITY_STATEMENTS == 0 => 0,
             kind => kind.payload_bytes_max(0),
         }
     }
@@ -361,7 +365,9 @@ impl Server {
     ) -> Result<Option<(u32, ServerEvent)>> {
         self.liveness.received(now);
         let (kind, stream) = (header.kind, header.stream);
-        if self.is_welcome() && matches!(kind, FrameKind::Query | FrameKind::Task | FrameKind::Join) {
+        let opens =
+            matches!(kind, FrameKind::Query | FrameKind::Statement | FrameKind::Task | FrameKind::Join);
+        if self.is_welcome() && opens {
             self.open(stream)?;
         }
         // Such a frame may cross the end of its result on the way.
@@ -423,6 +429,7 @@ impl Server {
         let can_resize = self.capabilities & CAPABILITY_RESIZE != 0;
         let can_join = self.capabilities & CAPABILITY_JOIN != 0;
         let has_range_files = self.capabilities & CAPABILITY_RANGE_FILES != 0;
+        let takes_statements = self.capabilities & CAPABILITY_STATEMENTS != 0;
         let is_peer = self.is_peer();
         let Some(Stream { state, is_resizing, stall }) = self.streams.get_mut(&stream) else {
             return Err(unexpected(kind));
@@ -430,10 +437,15 @@ impl Server {
         match (kind, state) {
             (FrameKind::Query, state) => {
                 let mut query = Query::decode(payload)?;
-                query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
-                query.plan.streams = if can_join { query.plan.streams } else { 1 };
+                query.plan = granted(query.plan, can_join);
                 *state = State::Requested(query.plan);
                 Ok(Some(ServerEvent::Query(query)))
+            }
+            (FrameKind::Statement, state) if takes_statements => {
+                let mut statement = Statement::decode(payload)?;
+                statement.plan = granted(statement.plan, can_join);
+                *state = State::Requested(statement.plan);
+                Ok(Some(ServerEvent::Statement(statement)))
             }
             (FrameKind::Task, state) if is_peer || has_range_files => {
                 let mut task = Task::decode(payload)?;
@@ -444,8 +456,7 @@ impl Server {
                 if !is_taken {
                     return Err(unexpected(kind));
                 }
-                task.plan.window_batches = task.plan.window_batches.min(WINDOW_BATCHES_MAX);
-                task.plan.streams = 1;
+                task.plan = granted(task.plan, false);
                 *state = State::Requested(task.plan);
                 Ok(Some(ServerEvent::Task(task)))
             }
@@ -518,6 +529,12 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The plan as far as the server grants it.
+fn granted(plan: Plan, can_join: bool) -> Plan {
+    let streams = if can_join { plan.streams } else { 1 };
+    Plan { window_batches: plan.window_batches.min(WINDOW_BATCHES_MAX), streams, ..plan }
 }
 
 fn unexpected(kind: FrameKind) -> TransportError {

@@ -20,6 +20,7 @@ mod join;
 mod queue;
 mod resize;
 mod stall;
+mod statements;
 mod streams;
 
 const INTERVAL: Duration = Duration::from_secs(10);

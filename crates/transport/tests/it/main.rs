@@ -8,5 +8,6 @@ mod results;
 mod shm;
 mod sizes;
 mod stalls;
+mod statements;
 mod streams;
 mod support;

@@ -11,7 +11,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
 use lightship_transport::net::{
-    Answer, ClientConfig, Connection, Delivery, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
+    Answer, ClientConfig, Connection, Delivery, Endpoint, Incoming, Listen, Prepared, Server, ServerConfig,
+    Service,
 };
 use lightship_transport::{Result, TransportError};
 use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
@@ -76,6 +77,32 @@ impl Service for Shared {
             let answer = Answer::new(schema(), Some(count * BATCH_ROWS), rows);
             *self.0.delivery.lock().unwrap() = answer.delivery.clone();
             Ok(answer)
+        })
+    }
+
+    /// The number of batches is the first parameter.
+    fn execute<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: &'a RecordBatch,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            let count = parameters.column(0).as_primitive::<Int64Type>().value(0);
+            let query = Query { sql: format!("{count} {sql}"), plan: Plan::default() };
+            self.query(&query).await
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        sql: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Prepared, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            if sql == "fail" {
+                return Err(Failure::new(ErrorCode::Sql, "no number"));
+            }
+            let parameters = Schema::new(vec![Field::new("$1", DataType::Int64, true)]);
+            Ok(Prepared { columns: schema(), parameters: parameters.into(), is_update: false })
         })
     }
 }

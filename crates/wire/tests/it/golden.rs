@@ -15,6 +15,7 @@ use lightship_wire::frame::{FrameHeader, FrameKind, crc32c};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
 use lightship_wire::overlay::{ClassCredit, LinkUse, Neighbour, Route, encode_lost};
 use lightship_wire::shm::{Loan, Rendezvous, SegmentSlot, encode_release};
+use lightship_wire::statement::{Action, Description, Statement};
 use lightship_wire::tuning::{Progress, Retune, Sizes, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
@@ -112,6 +113,18 @@ fn frames_about_several_connections() {
     );
     let plan = Plan { streams: 3, ..Plan::default() };
     check("query.streams.bin", &Query { sql: "select 1".into(), plan }.encode());
+}
+
+#[test]
+fn statements() {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["ü"]));
+    let row = RecordBatch::try_from_iter([("$1", text)]).unwrap();
+    let columns = row.schema().as_ref().clone();
+    let statement = |action| Statement { sql: "select $1".into(), plan: Plan::default(), action };
+    check("statement.execute.bin", &statement(Action::Execute(row)).encode().unwrap());
+    check("statement.describe.bin", &statement(Action::Describe).encode().unwrap());
+    let description = Description { columns: columns.clone(), parameters: columns, is_update: false };
+    check("description.bin", &description.encode().unwrap());
 }
 
 #[test]

@@ -5,8 +5,9 @@ use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::cluster::Task;
-use lightship_wire::control::{Accepted, Failure, Hello, Query};
+use lightship_wire::control::{Accepted, Failure, Hello, Plan, Query};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
+use lightship_wire::statement::{Action, Description, Statement};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
 use lightship_wire::{Codec, Encoder, WireError, decode, peek, schema};
 use proptest::prelude::*;
@@ -54,6 +55,26 @@ proptest! {
     }
 
     #[test]
+    fn statements_with_flipped_bits(batch in arrays::any_batch(), flips in prop::collection::vec(any::<u32>(), 0..4)) {
+        prop_assume!(batch.num_rows() > 0);
+        let action = Action::Execute(batch.slice(0, 1));
+        let statement = Statement { sql: "select $1".into(), plan: Plan::default(), action };
+        let mut bytes = statement.encode().unwrap();
+        for flip in &flips {
+            let bit = *flip as usize % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        match Statement::decode(&bytes) {
+            Ok(Statement { action: Action::Execute(row), .. }) => {
+                prop_assert_eq!(row.num_rows(), 1);
+                row.columns().iter().for_each(|column| column.to_data().validate_full().unwrap());
+            }
+            Ok(_) => {}
+            Err(error) => prop_assert!(!flips.is_empty(), "{}", error),
+        }
+    }
+
+    #[test]
     fn another_schema(batch in arrays::any_batch(), codec in 0..Codec::ALL.len(), other in arrays::any_schema()) {
         attack(&other, Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec());
     }
@@ -66,6 +87,8 @@ proptest! {
             prop_assert_eq!(Query::decode(&query.encode()).unwrap(), query);
         }
         let _ = Task::decode(&bytes);
+        let _ = Statement::decode(&bytes);
+        let _ = Description::decode(&bytes);
         let _ = StripeOffer::decode(&bytes);
         let _ = Join::decode(&bytes);
         let _ = Placeholder::decode(&bytes);

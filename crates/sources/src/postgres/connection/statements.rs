@@ -5,7 +5,8 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use postgres_protocol::message::frontend;
 
-use super::super::message::{Described, Frame, Parser, TextRow};
+use super::super::message::{DescribedStatement, Frame, TextRow};
+use super::super::parameters::BoundValue;
 use super::copy_data::CopyData;
 use super::{Connection, During};
 use crate::{Result, SourceError};
@@ -86,37 +87,35 @@ impl Connection {
     ///
     /// # Errors
     /// The server's errors, with positions in `sql`; [`SourceError::Unsupported`]
-    /// when the statement has parameters or returns no rows.
-    pub(in crate::postgres) async fn described(&mut self) -> Result<Vec<Described>> {
+    /// when the statement returns no rows.
+    pub(in crate::postgres) async fn described(&mut self) -> Result<DescribedStatement> {
         let mut columns = None;
-        let mut parameters = 0;
+        let mut parameters = Vec::new();
         self.until_ready(|frame| {
             match frame.tag {
                 b'T' => columns = Some(frame.columns()?),
-                b't' => parameters = Parser(&frame.body).u16()?,
+                b't' => parameters = frame.parameters()?,
                 _ => {}
             }
             Ok(())
         })
         .await?;
-        if parameters > 0 {
-            return Err(SourceError::Unsupported(format!(
-                "the statement has {parameters} parameters ($1...); replace them with values"
-            )));
-        }
-        columns.ok_or_else(|| SourceError::Unsupported("the statement returns no rows".into()))
+        let columns =
+            columns.ok_or_else(|| SourceError::Unsupported("the statement returns no rows".into()))?;
+        Ok(DescribedStatement { columns, parameters })
     }
 
-    /// Starts `sql`, with its columns in the given formats (0 text, 1 binary), and
-    /// after it `then`, a statement without rows.
+    /// Starts `sql` with the values of its parameters and with its columns in the given formats (0 text, 1 binary),
+    /// and after it `then`, a statement without rows.
     pub(in crate::postgres) async fn execute(
         &mut self,
         sql: &str,
+        values: &[BoundValue],
         formats: &[i16],
         then: Option<&str>,
     ) -> Result<()> {
         let appended = frontend::parse("", sql, [], &mut self.write)
-            .and_then(|()| bind(formats, &mut self.write))
+            .and_then(|()| bind(values, formats, &mut self.write))
             .and_then(|()| frontend::execute("", 0, &mut self.write));
         appended.map_err(|_| nul_in_sql())?;
         frontend::sync(&mut self.write);
@@ -148,10 +147,18 @@ impl Connection {
     }
 }
 
-fn bind(formats: &[i16], buf: &mut BytesMut) -> io::Result<()> {
-    let none: [(); 0] = [];
-    let null = |(), _: &mut BytesMut| Ok(postgres_protocol::IsNull::Yes);
-    frontend::bind("", "", [], none, null, formats.iter().copied(), buf).map_err(|e| match e {
+fn bind(values: &[BoundValue], formats: &[i16], buf: &mut BytesMut) -> io::Result<()> {
+    let put = |value: &BoundValue, buf: &mut BytesMut| {
+        Ok(match &value.bytes {
+            Some(bytes) => {
+                buf.extend_from_slice(bytes);
+                postgres_protocol::IsNull::No
+            }
+            None => postgres_protocol::IsNull::Yes,
+        })
+    };
+    let value_formats = values.iter().map(|value| value.format);
+    frontend::bind("", "", value_formats, values, put, formats.iter().copied(), buf).map_err(|e| match e {
         frontend::BindError::Serialization(e) => e,
         frontend::BindError::Conversion(e) => io::Error::other(e),
     })
