@@ -52,8 +52,8 @@ impl Engine {
     /// row. They are cast to the types that the statement requires.
     ///
     /// # Errors
-    /// As [`Engine::query`]; [`EngineError::Sql`] if there are fewer or more values than parameters, [`EngineError::Data`]
-    /// if one can't be cast.
+    /// As [`Engine::query`]; [`EngineError::Parameters`] if there are fewer or more values than parameters, or one can't
+    /// be cast.
     pub fn execute<'a>(
         &'a self,
         sql: &'a str,

@@ -65,8 +65,8 @@ impl Connection {
         self.options.memory_bytes()
     }
 
-    /// Runs a query at all sources. Each gets all of its parameters. All must return columns with the same names, and with types that have a common
-    /// type that holds all values without loss.
+    /// Runs a query at all sources. Each gets all parameters. All must return columns with the same names, and with
+    /// types that have a common type that holds all values without loss.
     ///
     /// Rows interleave as they arrive; order is kept only within one source. Dropping the result
     /// cancels the query at all sources.

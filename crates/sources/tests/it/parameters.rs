@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float64Array,
-    Int64Array, ListArray, NullArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array,
-    types::Int64Type,
+    Int64Array, ListArray, NullArray, RecordBatch, RecordBatchOptions, StringArray,
+    TimestampMicrosecondArray, UInt64Array, types::Int64Type,
 };
+use arrow_schema::{Field, Schema};
 use lightship_sources::{ReadOptions, Result, Source, SourceError};
 
 use super::{mysql, postgres, sqlite, texts};
 
 fn row(values: Vec<ArrayRef>) -> RecordBatch {
-    let names = (1..).map(|number| format!("${number}"));
-    RecordBatch::try_from_iter(names.zip(values)).unwrap()
+    let fields = values.iter().enumerate();
+    let fields =
+        fields.map(|(index, value)| Field::new(format!("${}", index + 1), value.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    RecordBatch::try_new_with_options(schema, values, &options).unwrap()
 }
 
 fn int(value: i64) -> ArrayRef {
@@ -111,7 +116,8 @@ async fn postgresql_gets_values_in_its_own_types() {
     // The text is refused by the server.
     let error = answer(&source, "SELECT $1::int", vec![text("x")]).await.unwrap_err();
     assert!(matches!(&error, SourceError::Sql { code: Some(code), .. } if code == "22P02"), "{error}");
-    let rows = row(vec![Arc::new(Int64Array::from(vec![1, 2]))]);
+    let two: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let rows = RecordBatch::try_from_iter([("a", two)]).unwrap();
     let several = source.execute("SELECT $1::int", &rows, &ReadOptions::default()).await.unwrap_err();
     assert!(several.to_string().contains("2 rows"), "{several}");
     let info =
