@@ -150,6 +150,7 @@ fn the_link_of_a_host_is_measured_and_its_runs_are_assessed_with_it() {
 
     let with = host(&["--link", &server.address], "with");
     assert!(with.status.success(), "{}", text(&with.stderr));
+    assert!(text(&with.stderr).contains("is this host"), "{}", text(&with.stderr));
     let with = json(&with);
     assert_eq!(with["link_peer"], server.address.as_str());
     for speed in ["sent_bytes_per_second", "received_bytes_per_second", "round_trip_seconds"] {

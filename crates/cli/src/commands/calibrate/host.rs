@@ -74,6 +74,9 @@ async fn measure_link(peer: &Host, duration: Duration, bar: &ProgressBar) -> Res
     let target = Target::find(peer).await.map_err(|error| {
         CliError::from(error).hint("run `lightship netbench serve --listen 0.0.0.0` on the other host")
     })?;
+    if target.address.ip().is_loopback() {
+        crate::say!("warning: {peer} is this host: what is measured is not its link");
+    }
     let mut values = LinkValues::default();
     for _ in 0..REPETITIONS {
         let rates = lightship_netbench::measure_link(&target, duration / REPETITIONS).await?;
