@@ -73,7 +73,7 @@ pub use lightship_engine::{Edge, Explained, StageExplained, TaskExplained};
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;
 pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};
-pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, WriteMode, Written};
+pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, TableWrite, WriteMode, Written};
 pub use options::Options;
 pub use origin::{open_database, table_name};
 pub use report::{Report, SourceReport, peak_memory_bytes};

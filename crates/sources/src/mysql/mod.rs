@@ -1,6 +1,6 @@
 //! MySQL and MariaDB.
 //!
-//! [`MySqlSource`] prepares each statement and runs it in a read-only transaction
+//! [`MySqlDestination`] writes tables. [`MySqlSource`] prepares each statement and runs it in a read-only transaction
 //! on its own connection. It converts rows of the binary protocol to Arrow as they
 //! arrive, and holds only the batch being built.
 //!
@@ -36,14 +36,19 @@
 //! `0000-00-00` and other invalid dates are errors, which name the cast that reads
 //! them. They never become NULL silently.
 
+mod assign;
 mod columns;
 mod compared;
 mod cursor;
+mod destination;
 mod errors;
 mod estimate;
 mod kill;
+mod load;
+mod parse;
 mod raw;
 mod reader;
+mod target;
 mod values;
 
 use std::fmt;
@@ -68,6 +73,7 @@ use crate::select::{self, rows_without_columns};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::cursor::MySqlCursor;
+pub use self::destination::MySqlDestination;
 
 /// How long the server may take to accept a connection and a login.
 const CONNECT_MAX: Duration = Duration::from_secs(30);

@@ -28,7 +28,6 @@ mod stage;
 mod target;
 mod tuples;
 mod types;
-mod unfit;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
