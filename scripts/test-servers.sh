@@ -2,7 +2,8 @@
 # The tests run against real PostgreSQL and MariaDB servers of their own, which
 # they start and remove, over networks of their own (ip, tc), and in a browser. This
 # installs the programs where they are missing. The clients in Python have an environment of their own; those in
-# Java are single files, which the JDK compiles, with drivers that Maven downloads.
+# Java are single files, which the JDK compiles, with drivers that Maven downloads. The ADBC drivers of others have a
+# script of their own (test-drivers.sh).
 set -eu
 packages=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || packages="postgresql"
@@ -14,7 +15,9 @@ command -v javac >/dev/null || packages="$packages openjdk-17-jdk-headless"
 command -v mvn >/dev/null || packages="$packages maven"
 # Networks need root; without it, their tests say that they are skipped.
 [ "$(id -u)" != 0 ] || { command -v ip && command -v tc; } >/dev/null || packages="$packages iproute2"
-[ -n "$packages" ] || exit 0
+command -v npm >/dev/null || packages="$packages npm"
+drivers="$(dirname "$0")/test-drivers.sh"
+[ -n "$packages" ] || exec "$drivers"
 echo "the tests need these packages, which are missing: $packages; installing"
 if [ "$(id -u)" != 0 ]; then
     echo "not root: run 'sudo apt-get install $packages' and try again" >&2
@@ -24,3 +27,4 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086
 apt-get install -y -qq --no-install-recommends $packages >/dev/null
+exec "$drivers"

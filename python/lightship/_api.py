@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -187,18 +187,25 @@ def copy(
     to: Uri,
     *,
     table: str | None = None,
-    mode: Literal["append", "existing", "create", "replace"] | None = None,
+    mode: Literal["append", "existing", "create", "replace", "upsert"] | None = None,
+    key: str | Sequence[str] = (),
     also: Iterable[Uri] = (),
     progress: bool = False,
     **options: Unpack[Options],
 ) -> Report:
-    """Copies the result of a query to a file, a table of PostgreSQL or a range file of a node.
+    """Copies the result of a query to a file, a table of a database or a range file of a node.
 
-    All rows arrive or none, except in a range file. ``table`` is ``[SCHEMA.]NAME``; a file has none.
+    All rows arrive or none, except in a range file. ``table`` is ``[SCHEMA.]NAME``; a file has none. ``key`` has the
+    columns that identify a row, for ``mode="upsert"``.
     """
     with Bar(progress) as observe:
-        report = _lightship.copy(sources(uri, also), sql, os.fspath(to), table, mode, encoded(dict(options)), observe)
+        report = _lightship.copy(sources(uri, also), sql, os.fspath(to), table, mode, columns_of(key), encoded(dict(options)), observe)
     return Report(report)
+
+
+def columns_of(key: str | Sequence[str]) -> list[str]:
+    """The columns of a key."""
+    return [key] if isinstance(key, str) else list(key)
 
 
 class Written(NamedTuple):
@@ -213,15 +220,16 @@ def write(
     to: Uri,
     *,
     table: str | None = None,
-    mode: Literal["append", "existing", "create", "replace"] | None = None,
+    mode: Literal["append", "existing", "create", "replace", "upsert"] | None = None,
+    key: str | Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Written:
-    """Writes Arrow data to a file, a table of PostgreSQL or a range file of a node, as ``copy`` does.
+    """Writes Arrow data to a file, a table of a database or a range file of a node, as ``copy`` does.
 
     ``data`` is any object with ``__arrow_c_stream__``: a table or reader of pyarrow, a data frame of Polars or
     pandas, a relation of DuckDB, or a ``Reader``.
     """
-    return Written(*_lightship.write(data, os.fspath(to), table, mode, encoded(dict(options))))
+    return Written(*_lightship.write(data, os.fspath(to), table, mode, columns_of(key), encoded(dict(options))))
 
 
 def explain(uri: Uri, sql: str, *, analyze: bool = False) -> Explanation:

@@ -370,7 +370,7 @@ class Cursor:
                 raise wrong(NotSupportedError, "rows are written to one place, and this connection has several")
             table = table_name if db_schema_name is None else f"{db_schema_name}.{table_name}"
             options = encoded(self.connection._options)
-            return Written(*_lightship.write(data, self.connection._uris[0], table, modes[mode], options)).rows
+            return Written(*_lightship.write(data, self.connection._uris[0], table, modes[mode], [], options)).rows
 
     def cancel(self) -> None:
         """Cancels the query that runs, from any thread."""

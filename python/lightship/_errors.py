@@ -106,7 +106,10 @@ _ARGUMENTS = {
     "--table [SCHEMA.]NAME": "table",
     "--table NAME": "table",
     "--table": "table",
+    "--mode upsert": 'mode="upsert"',
     "--mode": "mode",
+    "--key COLUMN[,COLUMN...]": "key",
+    "--key": "key",
 }
 
 

@@ -29,8 +29,22 @@ def test_copy_to_a_file_and_a_table(sales: str, postgres: str, tmp_path: Path) -
     assert caught.value.sqlstate == "42P07"
     with pytest.raises(lightship.ProgrammingError, match="table"):
         lightship.copy(sales, "select * from sales", postgres)
-    with pytest.raises(lightship.ProgrammingError, match="mode"):
-        lightship.copy(sales, "select * from sales", postgres, table="copied", mode="upsert")
+    with pytest.raises(lightship.ProgrammingError, match="unknown mode"):
+        lightship.copy(sales, "select * from sales", postgres, table="copied", mode="merge")  # type: ignore[arg-type]
+
+
+def test_rows_are_upserted(tmp_path: Path) -> None:
+    database = f"sqlite:{tmp_path / 'upserted.db'}"
+    lightship.write(ROWS, database, table="people", mode="upsert", key="id")
+    more = pyarrow.table({"id": [3, 4], "name": ["C", "d"]})
+    assert lightship.write(more, database, table="people", mode="upsert", key=["id"]).rows == 2
+    names = lightship.read_sql(database, "select name from people order by id")["name"].to_pylist()
+    assert names == ["a", None, "C", "d"]
+    with pytest.raises(lightship.ProgrammingError) as caught:
+        lightship.write(more, database, table="people", mode="upsert")
+    assert str(caught.value).startswith('mode="upsert" requires key')
+    with pytest.raises(lightship.Error, match="same key"):
+        lightship.copy(database, "select 1 as id, 'x' as name from people", database, table="people", mode="upsert", key="id")
 
 
 @pytest.mark.parametrize(

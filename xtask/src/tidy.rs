@@ -38,7 +38,7 @@ const LEVELS: [(&str, u8); 23] = [
 const DEV: u8 = u8::MAX;
 
 /// Libraries that only these crates may depend on.
-const OWNED: [(&str, &[&str]); 11] = [
+const OWNED: [(&str, &[&str]); 12] = [
     ("datafusion", &["lightship-engine"]),
     ("datafusion-distributed", &["lightship-engine"]),
     ("datafusion-proto", &["lightship-engine"]),
@@ -49,7 +49,8 @@ const OWNED: [(&str, &[&str]); 11] = [
     ("rusqlite", &["lightship-pgserver", "lightship-sources"]),
     ("mysql_async", &["lightship-sources"]),
     ("pyo3", &["lightship-python"]),
-    ("adbc_core", &["lightship-adbc"]),
+    ("adbc_core", &["lightship-adbc", "lightship-sources"]),
+    ("adbc_driver_manager", &["lightship-sources"]),
 ];
 
 /// Crates without I/O, clock and threads.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures::TryStreamExt;
 use lightship_sources::postgres::{PostgresDestination, PostgresSource};
-use lightship_sources::{Destination, ReadOptions, Source, TableName, WriteMode};
+use lightship_sources::{Destination, ReadOptions, Source, TableName, TableWrite, WriteMode};
 use lightship_testkit::mariadb::MariaDb;
 use lightship_testkit::postgres::Postgres;
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,8 @@ pub(super) fn hold_postgres(file: &Path) -> Result<()> {
 pub(crate) async fn load_postgres(uri: &str, table: &str, file: &Path) -> Result<()> {
     let (schema, batches) = data::open(file, data::BATCH_ROWS)?;
     let table = TableName { schema: None, name: table.into() };
-    let mut destination = PostgresDestination::create(uri, &table, &schema, WriteMode::Append).await?;
+    let mut destination =
+        PostgresDestination::create(uri, &TableWrite::new(table, WriteMode::Append), &schema).await?;
     for batch in batches {
         destination.write(batch?).await?;
     }

@@ -24,6 +24,7 @@ pub(crate) fn info(location: &Location, codes: Option<&HashSet<InfoCode>>) -> Re
         Location::Postgres(_) => "PostgreSQL",
         Location::MySql(_) => "MySQL",
         Location::Sqlite(_) => "SQLite",
+        Location::Adbc(_) => "ADBC",
         Location::Path(_) => "Lightship files",
         Location::Node { .. } | Location::NodeUnix { .. } => "Lightship node",
     };

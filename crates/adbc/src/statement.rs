@@ -109,11 +109,11 @@ impl Ingest {
             other => return Err(error(Status::InvalidArguments, format!("unknown ingest mode `{other}`"))),
         };
         let target = match location {
-            Location::Postgres(_) => {
+            Location::Postgres(_) | Location::MySql(_) | Location::Sqlite(_) | Location::Adbc(_) => {
                 let table = lightship::TableName { schema: self.schema.clone(), name: table.to_owned() };
                 Target::table(location, table, mode)
             }
-            other => Target::at(other, Some(table), Some(mode)),
+            other => Target::at(other, Some(table), Some(mode), &[]),
         };
         target.map_err(|failure| error(Status::NotImplemented, failure.with_hint()))
     }

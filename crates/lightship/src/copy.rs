@@ -2,9 +2,10 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, FieldRef, SchemaRef};
-use lightship_sources::postgres::PostgresDestination;
 use lightship_sources::writers::{self, Format, WriteOptions};
-use lightship_sources::{Destination, Location, NumericRule, TableName, Tuples, WriteMode, Written};
+use lightship_sources::{
+    Destination, Location, NumericRule, TableName, TableWrite, Tuples, WriteMode, Written, open_table,
+};
 
 use crate::options::Options;
 use crate::range::{self, RangeTarget};
@@ -35,14 +36,12 @@ pub enum Target {
         /// What to do with rows whose keys exist.
         mode: range::WriteMode,
     },
-    /// A table of a PostgreSQL database.
+    /// A table of a database.
     Table {
-        /// The URI of the database.
-        uri: String,
-        /// The table.
-        table: TableName,
-        /// What to do if the table exists.
-        mode: WriteMode,
+        /// The database.
+        location: Location,
+        /// The table, and what to do if it exists.
+        write: TableWrite,
     },
 }
 
@@ -52,19 +51,29 @@ impl Target {
         Self::File { target, format, options: WriteOptions::default() }
     }
 
-    /// A file, a table of a database or a range file, with the options that apply to it.
+    /// A file, a table of a database or a range file, with the options that apply to it. `key` has the columns that
+    /// identify a row, for [`WriteMode::Upsert`] into a database.
     ///
     /// # Errors
     /// If the location can't be written, a name is missing, or an option does not apply.
-    pub fn at(location: &Location, table: Option<&str>, mode: Option<WriteMode>) -> Result<Self> {
+    pub fn at(
+        location: &Location,
+        table: Option<&str>,
+        mode: Option<WriteMode>,
+        key: &[String],
+    ) -> Result<Self> {
+        let no_key = |what: &str| match key {
+            [] => Ok(()),
+            _ => Err(Error::usage(format!("--key applies to --mode upsert into a database, but {what}"))),
+        };
         match (location, table) {
-            (Location::Postgres(_), None) => {
-                Err(Error::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"))
-            }
             (Location::Node { .. } | Location::NodeUnix { .. }, Some(name)) => {
+                no_key(&format!("{location} is a node"))
+                    .map_err(|error| error.hint("leave out --key: a range file has a key of its own"))?;
                 let mode = match mode {
                     None | Some(WriteMode::Append | WriteMode::Existing) => range::WriteMode::Insert,
-                    Some(_) => {
+                    Some(WriteMode::Upsert) => range::WriteMode::Upsert,
+                    Some(WriteMode::Create | WriteMode::Replace) => {
                         return Err(Error::usage("rows are only added to a range file").hint(
                             "leave out --mode; `lightship range create` creates a range file, `drop` removes it",
                         ));
@@ -75,10 +84,11 @@ impl Target {
             (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
                 Err(Error::usage("a copy into a node requires --table NAME, the name of a range file"))
             }
-            (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
+            (Location::Path(path), _) => {
+                let Some(format) = Format::from_path(path) else { return Err(not_writable(location)) };
                 let only = |option: &str| {
                     Error::usage(format!(
-                        "{option} applies to a table of PostgreSQL, but {location} is a file"
+                        "{option} applies to a table of a database, but {location} is a file"
                     ))
                 };
                 if table.is_some() {
@@ -86,29 +96,52 @@ impl Target {
                         only("--table").hint("leave out --table: a file holds the rows of one result")
                     );
                 }
-                if mode.is_some() {
-                    return Err(only("--mode")
-                        .hint("leave out --mode: a file is replaced once the new one is complete"));
+                if mode.is_some() || !key.is_empty() {
+                    return Err(only(if mode.is_some() { "--mode" } else { "--key" }).hint(
+                        "leave out --mode and --key: a file is replaced once the new one is complete",
+                    ));
                 }
                 Ok(Self::file(writers::Target::File(path.clone()), format))
             }
-            (location, name) => {
-                let name = TableName::parse(name.unwrap_or_default());
-                Self::table(location, name, mode.unwrap_or_default())
+            (_, None) => Err(Error::usage("a copy into a database requires --table [SCHEMA.]NAME")),
+            (_, Some(name)) => {
+                let (table, mode) = (TableName::parse(name), mode.unwrap_or_default());
+                if mode != WriteMode::Upsert {
+                    no_key("the mode is another")?;
+                    return Self::table(location, table, mode);
+                }
+                if key.is_empty() {
+                    return Err(Error::usage("--mode upsert requires --key COLUMN[,COLUMN...]").hint(
+                        "name the columns that identify a row, on which the table has a unique index",
+                    ));
+                }
+                Self::upsert(location, table, key.to_vec())
             }
         }
     }
 
-    /// A table of a database.
+    /// A table of a database, in a mode without a key.
     ///
     /// # Errors
-    /// If the location is not a PostgreSQL database; other databases are read-only.
+    /// If the location is not a database.
     pub fn table(location: &Location, table: TableName, mode: WriteMode) -> Result<Self> {
+        Self::database(location, TableWrite::new(table, mode))
+    }
+
+    /// A table of a database, whose rows are updated if their key exists, and inserted if not.
+    ///
+    /// # Errors
+    /// If the location is not a database.
+    pub fn upsert(location: &Location, table: TableName, key: Vec<String>) -> Result<Self> {
+        Self::database(location, TableWrite::upsert(table, key))
+    }
+
+    fn database(location: &Location, write: TableWrite) -> Result<Self> {
         match location {
-            Location::Postgres(uri) => Ok(Self::Table { uri: uri.clone(), table, mode }),
-            other => Err(Error::usage(format!("can't copy into {other}")).hint(
-                "copy writes to PostgreSQL (postgresql://…) and to files (.parquet, .csv, .json, .arrow)",
-            )),
+            Location::Postgres(_) | Location::MySql(_) | Location::Sqlite(_) | Location::Adbc(_) => {
+                Ok(Self::Table { location: location.clone(), write })
+            }
+            other => Err(not_writable(other)),
         }
     }
 
@@ -141,14 +174,19 @@ impl Target {
             Self::File { target, format, options } => {
                 Opened::Whole(writers::create(target, format, schema, options)?)
             }
-            Self::Table { uri, table, mode } => {
-                Opened::Whole(Box::new(PostgresDestination::create(&uri, &table, &schema, mode).await?))
-            }
+            Self::Table { location, write } => Opened::Whole(open_table(&location, &write, &schema).await?),
             Self::RangeFile { location, name, mode } => {
                 Opened::RangeFile(RangeTarget::open(&location, &name, mode, &schema).await?)
             }
         })
     }
+}
+
+fn not_writable(location: &Location) -> Error {
+    Error::usage(format!("can't copy into {location}")).hint(
+        "copy writes to PostgreSQL (postgresql://…), MySQL and MariaDB (mysql://…), SQLite (sqlite:FILE), databases \
+         with an ADBC driver (adbc:DRIVER?…), range files (lightship://…) and files (.parquet, .csv, .json, .arrow)",
+    )
 }
 
 /// A target that is being written.

@@ -221,6 +221,14 @@ impl From<SourceError> for Error {
             SourceError::DuplicateColumn { name, .. } => Self::new(ErrorKind::Usage, message).hint(format!(
                 "rename one in the SQL, as in `… as {name}_2`, or use --duplicate-columns rename"
             )),
+            SourceError::Driver { hint, .. } => Self::new(ErrorKind::Usage, message).hint(hint),
+            SourceError::NoUniqueIndex { table, key } => Self::new(ErrorKind::Source, message).hint(format!(
+                "create one, as with CREATE UNIQUE INDEX ON {table} ({key}), or name the columns of another in --key"
+            )),
+            SourceError::DuplicateKey { .. } => Self::new(ErrorKind::Data, message).hint(
+                "keep one row of each key in the query, as with row_number() OVER (PARTITION BY …), \
+                 or name more columns in --key",
+            ),
             // SQLSTATE for an undefined table.
             SourceError::NoTable { .. } => {
                 Self { code: Some("42P01".into()), ..Self::new(ErrorKind::Source, message) }

@@ -75,7 +75,7 @@ pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, 
 pub use lightship_sources::columns::DuplicateColumns;
 pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};
 pub use lightship_sources::{
-    InfiniteRule, Location, NumericRule, StatementInfo, TableName, WriteMode, Written,
+    InfiniteRule, Location, NumericRule, StatementInfo, TableName, TableWrite, WriteMode, Written,
 };
 pub use options::Options;
 pub use origin::{open_database, table_name};

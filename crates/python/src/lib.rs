@@ -62,7 +62,7 @@ impl Connection {
 
 /// Copies the result of a query. Returns the report as JSON.
 #[pyfunction]
-#[pyo3(signature = (uris, sql, to, table, mode, options, observe))]
+#[pyo3(signature = (uris, sql, to, table, mode, key, options, observe))]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
 fn copy(
     py: Python<'_>,
@@ -71,11 +71,12 @@ fn copy(
     to: &str,
     table: Option<&str>,
     mode: Option<&str>,
+    key: Vec<String>,
     options: &str,
     observe: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (from, options) = py_result(py, parsed(&uris, options))?;
-    let to = py_result(py, target(to, table, mode))?;
+    let to = py_result(py, target(to, table, mode, &key))?;
     let copied = py.detach(|| {
         blocking::copy(from, sql.into(), to, options, check, &mut |progress| {
             observed(observe.as_ref(), progress)
@@ -106,10 +107,11 @@ fn write(
     to: &str,
     table: Option<&str>,
     mode: Option<&str>,
+    key: Vec<String>,
     options: &str,
 ) -> PyResult<(u64, u64)> {
     let (_, options) = py_result(py, parsed(&[], options))?;
-    let to = py_result(py, target(to, table, mode))?;
+    let to = py_result(py, target(to, table, mode, &key))?;
     let batches = arrow::stream_of(data)?;
     let written = py.detach(|| blocking::write(batches, to, options, &mut check));
     let written = py_result(py, written)?;
@@ -150,10 +152,10 @@ fn parsed(uris: &[String], options: &str) -> lightship::Result<(Vec<Location>, O
     Ok((locations.collect::<lightship::Result<_>>()?, options))
 }
 
-fn target(to: &str, table: Option<&str>, mode: Option<&str>) -> lightship::Result<Target> {
+fn target(to: &str, table: Option<&str>, mode: Option<&str>, key: &[String]) -> lightship::Result<Target> {
     let mode: Option<WriteMode> =
         mode.map(str::parse).transpose().map_err(|error| Error::new(ErrorKind::Usage, error))?;
-    Target::at(&Location::parse(to)?, table, mode)
+    Target::at(&Location::parse(to)?, table, mode, key)
 }
 
 /// Raises the error of the library.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use lightship_sources::postgres::PostgresDestination;
-use lightship_sources::{Destination, TableName, WriteMode};
+use lightship_sources::{Destination, TableName, TableWrite, WriteMode};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let table = TableName { schema: None, name: "lineitem".into() };
     let start = Instant::now();
     let mut destination =
-        PostgresDestination::create(&uri, &table, &Arc::clone(&schema), WriteMode::Append).await?;
+        PostgresDestination::create(&uri, &TableWrite::new(table, WriteMode::Append), &Arc::clone(&schema))
+            .await?;
     for batch in batches {
         destination.write(batch).await?;
     }

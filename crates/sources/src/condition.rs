@@ -171,8 +171,9 @@ fn needed(value: &Literal) -> Comparable {
 
 /// A value in the source's SQL; `None` if the source might read another value.
 fn literal(dialect: Dialect, value: &Literal) -> Option<String> {
-    use Dialect::{MySql, Postgres, Sqlite};
+    use Dialect::{Adbc, MySql, Postgres, Sqlite};
     Some(match (value, dialect) {
+        (_, Adbc) => return None,
         (Literal::Boolean(value), Postgres) => value.to_string(),
         (Literal::Boolean(value), MySql | Sqlite) => u8::from(*value).to_string(),
         (Literal::Integer(value), _) => value.to_string(),

@@ -125,6 +125,34 @@ pub enum SourceError {
         /// Number of the second column, from 1.
         second: usize,
     },
+    /// A driver can't be loaded.
+    #[error("cannot load the ADBC driver `{driver}`: {reason}")]
+    Driver {
+        /// The path or name that was given.
+        driver: String,
+        /// The loader's message.
+        reason: String,
+        /// What a user can do.
+        hint: String,
+    },
+    /// An upsert needs a unique index on its key.
+    #[error("table `{table}` has no unique index on the key ({key})")]
+    NoUniqueIndex {
+        /// The table.
+        table: String,
+        /// The columns of the key, separated by commas.
+        key: String,
+    },
+    /// Two rows of an upsert have the same key.
+    #[error("rows {first} and {second} have the same key ({key})")]
+    DuplicateKey {
+        /// A row of the result, from 1.
+        first: u64,
+        /// A later row with the same key.
+        second: u64,
+        /// The columns of the key, separated by commas.
+        key: String,
+    },
     /// The server's data violates its protocol or format.
     #[error("invalid data from {target}: {reason}")]
     Malformed {

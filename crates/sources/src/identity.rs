@@ -14,6 +14,7 @@ use crate::{Dialect, ReadOptions, Result, Source, TableName};
 /// - PostgreSQL: the system identifier of the cluster (a standby has its primary's), and the OIDs of database and
 ///   table. If the role may not read the identifier, the server's start time is used instead.
 /// - MySQL and MariaDB: host, port and data directory as the server reports them, database and table.
+/// - A database with an ADBC driver: `None`.
 /// - SQLite: the file's size, modification time and header, and the table; `None` for a database in memory.
 ///
 /// # Errors
@@ -50,6 +51,7 @@ pub async fn identity(source: &dyn Source, table: &TableName) -> Result<Option<S
             );
             first_text(source, &sql).await
         }
+        Dialect::Adbc => Ok(None),
         Dialect::Sqlite => {
             let path =
                 first_text(source, "select file from pragma_database_list where name = 'main'").await?;

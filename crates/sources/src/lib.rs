@@ -8,12 +8,14 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+pub mod adbc;
 mod bulk;
 mod cancel;
 pub mod columns;
 mod common;
 mod condition;
 mod cursor;
+mod decimal;
 pub mod decoded;
 mod error;
 mod identity;
@@ -26,7 +28,9 @@ pub mod postgres;
 mod rules;
 mod select;
 pub mod sqlite;
+mod tables;
 mod tls;
+mod unfit;
 pub mod writers;
 
 use std::fmt;
@@ -49,6 +53,7 @@ pub use location::Location;
 pub use open::open;
 pub use postgres::Tuples;
 pub use rules::{InfiniteRule, NumericRule};
+pub use tables::{TableWrite, open_table};
 
 /// Batches of one result, all with the same schema, in the order of the source.
 pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -119,6 +124,8 @@ pub enum Dialect {
     MySql,
     /// SQLite.
     Sqlite,
+    /// A database with an ADBC driver, whose SQL is unknown.
+    Adbc,
 }
 
 /// A table by name, optionally in a schema (MySQL: a database).
@@ -237,6 +244,8 @@ pub enum WriteMode {
     Create,
     /// Replace the table by a new one at the end. The old table's indexes, constraints and privileges are lost.
     Replace,
+    /// Update the rows whose key exists, and insert the others. A new table gets the key as its primary key.
+    Upsert,
 }
 
 impl FromStr for WriteMode {
@@ -248,7 +257,10 @@ impl FromStr for WriteMode {
             "existing" => Ok(Self::Existing),
             "create" => Ok(Self::Create),
             "replace" => Ok(Self::Replace),
-            other => Err(format!("unknown mode `{other}`; expected append, existing, create or replace")),
+            "upsert" => Ok(Self::Upsert),
+            other => {
+                Err(format!("unknown mode `{other}`; expected append, existing, create, replace or upsert"))
+            }
         }
     }
 }

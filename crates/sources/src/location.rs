@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
+use crate::adbc::AdbcLocation;
 use crate::{Result, SourceError};
 
 /// A location to read from or to write to, parsed but not yet opened.
@@ -41,6 +42,9 @@ pub enum Location {
     MySql(String),
     /// `sqlite:FILE`.
     Sqlite(PathBuf),
+    /// `adbc:DRIVER?OPTION=VALUE&...`: any database with an ADBC driver. Opening it loads the driver's library, so
+    /// such a location must come from the user who started the process.
+    Adbc(AdbcLocation),
     /// A file or a folder.
     Path(PathBuf),
 }
@@ -90,6 +94,9 @@ impl Location {
             }
             return Ok(Self::Sqlite(path.into()));
         }
+        if let Some(rest) = given.strip_prefix("adbc:") {
+            return Ok(Self::Adbc(AdbcLocation::parse(rest).map_err(fail)?));
+        }
         let Some((scheme, _)) = given.split_once("://") else {
             return Ok(Self::Path(given.into()));
         };
@@ -111,7 +118,7 @@ impl Location {
             }
             other => Err(fail(format!(
                 "unknown scheme `{other}`; expected lightship://, lightship+unix:, \
-                 postgresql://, mysql://, sqlite: or the path of a file or folder"
+                 postgresql://, mysql://, sqlite:, adbc: or the path of a file or folder"
             ))),
         }
     }
@@ -173,6 +180,12 @@ pub(crate) fn percent_decode(text: &str) -> std::result::Result<String, String> 
 
 /// The URI without password and token, for messages and logs.
 pub fn redact(uri: &str) -> String {
+    if let Some(rest) = uri.strip_prefix("adbc:") {
+        return match AdbcLocation::parse(rest) {
+            Ok(location) => location.to_string(),
+            Err(_) => format!("adbc:{}", rest.split_once('?').map_or(rest, |(driver, _)| driver)),
+        };
+    }
     let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, rest) = rest.split_at(end);
@@ -201,6 +214,7 @@ impl fmt::Display for Location {
             Self::NodeUnix { path, .. } => write!(f, "lightship+unix:{}", path.display()),
             Self::Postgres(uri) | Self::MySql(uri) => f.write_str(&redact(uri)),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Adbc(location) => write!(f, "{location}"),
             Self::Path(path) => write!(f, "{}", path.display()),
         }
     }
@@ -279,10 +293,12 @@ mod tests {
             "postgresql://joe:hush@/db",
             "mysql://joe:hush@h/db",
             "lightship://hush@h:1",
+            "adbc:x?uri=me:hush@account",
         ] {
             let shown = format!("{0} {0:?}", Location::parse(uri).unwrap());
             assert!(!shown.contains("hush"), "{shown}");
         }
+        assert!(!Location::parse("adbc:x?password=hush&broken").unwrap_err().to_string().contains("hush"));
         assert!(!Location::parse("lightship://a:hush@h").unwrap_err().to_string().contains("hush"));
     }
 }

@@ -1,5 +1,6 @@
 //! Opens databases by location.
 
+use crate::adbc::AdbcSource;
 use crate::limit::ConnectionLimits;
 use crate::mysql::MySqlSource;
 use crate::postgres::PostgresSource;
@@ -14,6 +15,7 @@ pub async fn open(location: &Location, limits: &ConnectionLimits) -> Result<Box<
     Ok(match location {
         Location::Postgres(uri) => Box::new(PostgresSource::connect_within(uri, limits).await?),
         Location::MySql(uri) => Box::new(MySqlSource::connect_within(uri, limits).await?),
+        Location::Adbc(location) => Box::new(AdbcSource::open_within(location, limits).await?),
         Location::Sqlite(path) => Box::new(SqliteSource::open(path)?),
         other => return Err(SourceError::Unsupported(format!("{other} is not a database"))),
     })

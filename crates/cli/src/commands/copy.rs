@@ -8,12 +8,11 @@ use super::output::ReportArgs;
 use super::sql::SqlArgs;
 use crate::error::CliError;
 
-/// Copy a result into a PostgreSQL table, a file or a range file
+/// Copy a result into a table of a database, a file or a range file
 ///
-/// The copy is one transaction: all rows arrive, or none, except in a range file, which keeps what was
-/// written before an error. A missing table is created with the types
-/// of the result. Each value arrives unchanged; a value that the column can't hold exactly is an
-/// error with row and column.
+/// All rows arrive, or none, except in a range file, which keeps what was written before an error. A missing
+/// table is created with the types of the result. Each value arrives unchanged; a value that the column can't
+/// hold exactly is an error with row and column.
 #[derive(Args)]
 #[command(
     allow_missing_positional = true,
@@ -22,6 +21,9 @@ use crate::error::CliError;
       postgresql://me@new/shop --table orders
   lightship copy orders.parquet 'select * from orders' \\
       postgresql://me@new/shop --table archive.orders
+  lightship copy postgresql://me@new/shop 'select * from orders where day = current_date' \\
+      mysql://me@report/shop --table orders --mode upsert --key id
+  lightship copy postgresql://me@new/shop 'select * from orders' sqlite:orders.db --table orders
   lightship copy lightship://localhost --file report.sql report.parquet"
 )]
 pub(crate) struct CopyArgs {
@@ -34,22 +36,33 @@ pub(crate) struct CopyArgs {
     parameters: ParameterArgs,
     #[command(flatten)]
     also: AlsoArgs,
-    /// Destination of the rows: postgresql://…, lightship://… for a range file, or a file.
+    /// Destination of the rows: postgresql://…, mysql://…, sqlite:FILE, adbc:DRIVER?OPTION=VALUE,
+    /// lightship://… for a range file, or a file.
     #[arg(value_name = "URI")]
     to: String,
-    /// Table to write: [SCHEMA.]NAME, or the name of a range file. Required for PostgreSQL and nodes; a file
+    /// Table to write: [SCHEMA.]NAME, or the name of a range file. Required for databases and nodes; a file
     /// has no tables.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// What to do if the table exists: append adds rows, existing too, but does not create a missing table,
-    /// create fails, replace swaps in a new table. A file is always replaced, so it takes no mode. [default: append]
+    /// create fails, replace swaps in a new table, upsert updates the rows whose --key exists and inserts the
+    /// others. A file is always replaced, so it takes no mode. [default: append]
     ///
     /// append matches columns by name. replace loads a new table and swaps it for the old one once all
     /// rows have arrived. Until then the old table can be read, even by the query of this copy; its
     /// indexes, constraints and privileges are lost. The swap waits up to 10 seconds for others that use
-    /// the old table, unless lock_timeout is set for the connection.
-    #[arg(long, value_name = "append|existing|create|replace")]
+    /// the old table (in PostgreSQL, unless lock_timeout is set for the connection).
+    #[arg(long, value_name = "append|existing|create|replace|upsert")]
     mode: Option<WriteMode>,
+    /// Columns that identify a row, for --mode upsert. The table must have a unique index on exactly these
+    /// columns; a table that is created gets them as its primary key.
+    ///
+    /// Other columns of an existing row get the values of the new row; columns that the result lacks stay
+    /// unchanged. Two rows of the result with the same key are an error, because their order would decide
+    /// which of them stays, and a result has no order; so is NULL in the key. The rows wait in a temporary
+    /// table until all have arrived.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    key: Vec<String>,
     #[command(flatten)]
     report: ReportArgs,
     #[command(flatten)]
@@ -60,7 +73,7 @@ pub(crate) struct CopyArgs {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let to = Target::at(&to, args.table.as_deref(), args.mode)?;
+    let to = Target::at(&to, args.table.as_deref(), args.mode, &args.key)?;
     let sql = args.sql.read().await?;
     let options = args.transfer.options(&args.columns);
     let statement = args.parameters.statement(sql);

@@ -33,7 +33,7 @@ A file or folder is a table with its name in lower case, and _ for other
 characters than letters and digits: sales-2024.csv is `sales_2024`.")]
 pub(crate) struct FetchArgs {
     /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
-    /// sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
+    /// sqlite:FILE, adbc:DRIVER?OPTION=VALUE, or a file or folder of Parquet, CSV, JSON or Arrow.
     #[arg(value_name = "URI")]
     uri: String,
     #[command(flatten)]

@@ -499,3 +499,39 @@ fn results_can_be_copied_into_files() {
         assert_eq!(csv(&file, again), "n,a,b\n1000,500500,row 999\n", "{name}");
     }
 }
+
+#[test]
+fn rows_are_copied_into_mariadb_and_sqlite_and_upserted() {
+    let folder = Folder::new();
+    let sqlite = format!("sqlite:{}", folder.arg("copied.db"));
+    let sql = "select l_orderkey, l_linenumber, l_tax, l_shipdate, l_comment from lineitem";
+    let count =
+        |table: &str| format!("select count(*) as n, sum(l_tax) as t, min(l_comment) as c from {table}");
+    for to in [mariadb().uri(), sqlite, postgres().uri()] {
+        let copy = |options: &[&str]| {
+            lightship(&[&["--json", "copy", lineitem(), sql, to.as_str()][..], options].concat())
+        };
+        let upsert = |table: &str, key: &str| copy(&["--table", table, "--mode", "upsert", "--key", key]);
+        assert_eq!(copy(&["--table", "copied_lines"]).succeeds().json()["rows"], 60_175);
+        let expected = csv(&to, &count("copied_lines"));
+        assert!(expected.contains("60175"), "{expected}");
+        copy(&["--table", "copied_lines", "--mode", "replace"]).succeeds();
+        assert_eq!(csv(&to, &count("copied_lines")), expected);
+        // The table has no unique index.
+        upsert("copied_lines", "l_orderkey,l_linenumber")
+            .fails(SOURCE, &["no unique index on the key (l_orderkey, l_linenumber)", "create one"]);
+        for _ in 0..2 {
+            upsert("copied_keyed", "l_orderkey,l_linenumber").succeeds();
+            assert_eq!(csv(&to, &count("copied_keyed")), expected);
+        }
+        upsert("copied_keyed", "l_orderkey").fails(SOURCE, &["no unique index on the key (l_orderkey)"]);
+        upsert("copied_other", "l_orderkey").fails(DATA, &["have the same key (l_orderkey)"]);
+    }
+    let uri = mariadb().uri();
+    let refused = |to: &str, options: &[&str], words: &str| {
+        lightship(&[&["copy", lineitem(), sql, to][..], options].concat()).fails(USAGE, &[words]);
+    };
+    refused(&uri, &["--table", "t", "--mode", "upsert"], "--mode upsert requires --key");
+    refused(&uri, &["--table", "t", "--key", "a"], "--key applies to --mode upsert");
+    refused("x.parquet", &["--key", "a"], "--key applies to a table");
+}

@@ -1,5 +1,6 @@
 //! Tests of the `lightship` command as people use it: with real processes, sockets and databases.
 
+mod adbc;
 mod bad_input;
 mod calibrate;
 mod cluster;

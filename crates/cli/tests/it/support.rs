@@ -235,6 +235,11 @@ impl Process {
         [11, 12].into_iter().map(|place| fields[place].parse::<u64>().expect("a number")).sum()
     }
 
+    /// Whether the process has loaded a file of this name.
+    pub(crate) fn has_loaded(&self, name: &str) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("it runs").contains(name)
+    }
+
     /// Waits until the process has used another second of processor time.
     #[track_caller]
     pub(crate) fn computes(&self) {

@@ -78,7 +78,7 @@ pub(super) fn kill(opts: Opts, mark: ConnectionLock) {
 }
 
 /// Kills the connection with this mark, and returns whether there was one.
-async fn kill_marked(conn: &mut Conn, mark: &ConnectionLock) -> Result<bool, mysql_async::Error> {
+pub(super) async fn kill_marked(conn: &mut Conn, mark: &ConnectionLock) -> Result<bool, mysql_async::Error> {
     let holder: Option<Option<u64>> = conn.query_first(format!("SELECT IS_USED_LOCK('{}')", mark.0)).await?;
     let Some(id) = holder.flatten() else { return Ok(false) };
     conn.query_drop(format!("KILL CONNECTION {id}")).await?;

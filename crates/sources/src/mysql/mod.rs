@@ -1,6 +1,6 @@
 //! MySQL and MariaDB.
 //!
-//! [`MySqlSource`] prepares each statement and runs it in a read-only transaction
+//! [`MySqlDestination`] writes tables. [`MySqlSource`] prepares each statement and runs it in a read-only transaction
 //! on its own connection. It converts rows of the binary protocol to Arrow as they
 //! arrive, and holds only the batch being built.
 //!
@@ -36,15 +36,20 @@
 //! `0000-00-00` and other invalid dates are errors, which name the cast that reads
 //! them. They never become NULL silently.
 
+mod assign;
 mod columns;
 mod compared;
 mod cursor;
+mod destination;
 mod errors;
 mod estimate;
 mod kill;
+mod load;
 mod parameters;
+mod parse;
 mod raw;
 mod reader;
+mod target;
 mod values;
 
 use std::fmt;
@@ -73,6 +78,7 @@ use crate::{
 };
 
 pub use self::cursor::MySqlCursor;
+pub use self::destination::MySqlDestination;
 
 /// How long the server may take to accept a connection and a login.
 const CONNECT_MAX: Duration = Duration::from_secs(30);

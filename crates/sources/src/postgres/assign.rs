@@ -5,6 +5,7 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field};
 
 use super::types::PgType;
+use crate::tables::cells::plain;
 
 /// How values of an Arrow type are written to a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,15 +75,6 @@ fn item_of(list: &DataType) -> Option<&DataType> {
             Some(item.data_type())
         }
         _ => None,
-    }
-}
-
-/// The type of the values, for a dictionary or runs.
-pub(super) fn plain(data_type: &DataType) -> &DataType {
-    match data_type {
-        DataType::Dictionary(_, values) => plain(values),
-        DataType::RunEndEncoded(_, values) => plain(values.data_type()),
-        other => other,
     }
 }
 

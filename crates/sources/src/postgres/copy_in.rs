@@ -23,7 +23,8 @@ use super::target::Target;
 use super::tuples::Tuples;
 use super::types::PgType;
 use crate::columns::check_names;
-use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
+use crate::tables::null_in_key;
+use crate::{Destination, NumericRule, Result, SourceError, TableWrite, Written};
 
 /// Rows are sent once they have this many bytes.
 const SEND_BYTES: usize = 128 << 10;
@@ -65,27 +66,30 @@ struct Column {
     from: DataType,
     to: ColumnType,
     described: Described,
+    is_key: bool,
 }
 
 impl PostgresDestination {
-    /// Logs in, starts the transaction, and finds or creates the table as `mode` requires.
+    /// Logs in, starts the transaction, and finds or creates the table as the mode requires.
     ///
     /// # Errors
     /// As [`PostgresSource::connect`](super::PostgresSource::connect);
     /// [`SourceError::Value`] for a column that the table lacks or whose type does
     /// not fit, [`SourceError::Unsupported`] for one that no table can have,
-    /// [`SourceError::DuplicateColumn`] for two of the same name.
-    pub async fn create(uri: &str, table: &TableName, schema: &SchemaRef, mode: WriteMode) -> Result<Self> {
+    /// [`SourceError::DuplicateColumn`] for two of the same name; [`SourceError::NoUniqueIndex`] for an upsert
+    /// into a table that has none on the key.
+    pub async fn create(uri: &str, write: &TableWrite, schema: &SchemaRef) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
         if schema.fields().is_empty() {
             return Err(SourceError::Unsupported("rows without columns in a table".into()));
         }
         check_names(schema)?;
+        write.check(schema)?;
         let mut connection = Connection::open(&config).await?;
         // A time in text without a zone is in UTC, like other values.
         connection.simple("BEGIN; SET LOCAL TimeZone = 'UTC'").await?;
-        let target = Target::open(&mut connection, table, schema, mode).await?;
-        let (columns, stage) = assign(&mut connection, &target, schema).await?;
+        let target = Target::open(&mut connection, write, schema).await?;
+        let (columns, stage) = assign(&mut connection, &target, schema, &write.key).await?;
         let into = match &stage {
             Some(stage) => stage.open(&mut connection).await?,
             None => {
@@ -195,13 +199,14 @@ async fn assign(
     connection: &mut Connection,
     target: &Target,
     schema: &SchemaRef,
+    key: &[String],
 ) -> Result<(Vec<Column>, Option<Stage>)> {
     let types = Types::default();
     let described: Vec<_> = target.columns.iter().map(|column| column.described.clone()).collect();
     let kinds = types.resolve(connection, &described, NumericRule::String).await?;
     let version = connection.version();
     let mut columns = Vec::with_capacity(schema.fields().len());
-    let mut stage = Stage::new(schema.fields().iter().map(|field| field.name().as_str()));
+    let mut stage = Stage::new(schema.fields().iter().map(|field| field.name().as_str()), key);
     for field in schema.fields() {
         let (name, from) = (field.name().clone(), field.data_type().clone());
         let fail = |reason: String| SourceError::Value { column: name.clone(), reason };
@@ -230,7 +235,8 @@ async fn assign(
                 )));
             }
         };
-        columns.push(Column { name, from, to, described: column.described.clone() });
+        let is_key = key.contains(&name);
+        columns.push(Column { name, from, to, described: column.described.clone(), is_key });
     }
     let is_needed = stage.is_needed();
     Ok((columns, Some(stage).filter(|_| is_needed)))
@@ -295,6 +301,9 @@ impl Destination for PostgresDestination {
                 self.pending.put_u64(number);
             }
             for (encoder, column) in encoders.iter().zip(&self.columns) {
+                if column.is_key && encoder.is_null(row) {
+                    return Err(null_in_key(number, &column.name));
+                }
                 encoder.put(row, &mut self.pending).map_err(|unfit| SourceError::Unfit {
                     row: number,
                     column: column.name.clone(),

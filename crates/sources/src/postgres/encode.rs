@@ -5,16 +5,15 @@ use arrow_array::types::{Int64Type, IntervalMonthDayNanoType};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, PrimitiveArray, StringArray,
 };
-use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, IntervalUnit, TimeUnit};
 use bytes::{BufMut, BytesMut};
 
-use super::assign::plain;
 use super::decode::{EPOCH_DAYS, EPOCH_US};
 use super::limit::Limit;
 use super::number::NumberEncoder;
 use super::types::PgType;
-use super::unfit::EncodeError;
+use crate::tables::cells::{plain, strict};
+use crate::unfit::EncodeError;
 
 /// The server's dates, in days from 2000: from 4714 BC to the year 5874897.
 const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
@@ -123,13 +122,6 @@ fn no_way(data_type: &DataType) -> ArrowError {
     ArrowError::CastError(format!("can't write {data_type}"))
 }
 
-fn strict(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
-    if array.data_type() == to {
-        return Ok(array.clone());
-    }
-    cast_with_options(array, to, &CastOptions { safe: false, ..Default::default() })
-}
-
 impl Encoder {
     /// The encoder of `array` for a column of this type.
     ///
@@ -179,7 +171,8 @@ impl Encoder {
         })
     }
 
-    fn is_null(&self, row: usize) -> bool {
+    /// Whether the row is NULL.
+    pub(super) fn is_null(&self, row: usize) -> bool {
         match self {
             Self::Null => true,
             Self::Bool(array) => array.is_null(row),

@@ -6,7 +6,7 @@
 use arrow_buffer::i256;
 
 use super::oid::{BPCHAR, INTERVAL, NUMERIC, TIME, TIMESTAMP, TIMESTAMPTZ, VARCHAR};
-use super::unfit::EncodeError;
+use crate::unfit::EncodeError;
 
 /// Decimal places of a second that the server keeps.
 const SECOND_PLACES: u32 = 6;

@@ -29,7 +29,6 @@ mod stage;
 mod target;
 mod tuples;
 mod types;
-mod unfit;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

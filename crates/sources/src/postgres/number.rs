@@ -15,7 +15,8 @@ use bytes::{BufMut, BytesMut};
 use super::limit::Limit;
 use super::numeric::{put_i128, put_i256, put_special};
 use super::types::PgType;
-use super::unfit::EncodeError;
+use crate::decimal::Decimal;
+use crate::unfit::EncodeError;
 
 const CAST: &str = "cast it in the query, or choose another type for the column";
 /// The first version with infinities in `numeric`: PostgreSQL 14.
@@ -238,173 +239,17 @@ fn narrowed(limit: Limit, from: &DataType) -> Limit {
     if limit.holds_all(precision, scale) { Limit::None } else { limit }
 }
 
-/// `value` / 10^`scale`.
-#[derive(Debug, Clone, Copy)]
-struct Decimal {
-    value: i256,
-    scale: i32,
-}
-
-/// A binary floating-point type.
-trait Float: Copy + std::str::FromStr + std::fmt::LowerExp {
-    fn is_finite(self) -> bool;
-    /// The value, if it is a whole number of up to 127 bits.
-    fn to_whole(self) -> Option<i128>;
-}
-
-macro_rules! float {
-    ($float:ty) => {
-        impl Float for $float {
-            fn is_finite(self) -> bool {
-                self.is_finite()
-            }
-
-            fn to_whole(self) -> Option<i128> {
-                let whole = self as i128;
-                // The cast saturates at both ends.
-                (whole != i128::MAX && whole != i128::MIN && whole as $float == self).then_some(whole)
-            }
-        }
-    };
-}
-float!(f32);
-float!(f64);
-
-impl Decimal {
-    /// The fewest digits that distinguish a float from its neighbours; `None` if it is not finite.
-    fn shown(float: impl Float) -> Option<Self> {
-        if !float.is_finite() {
-            return None;
-        }
-        let text = format!("{float:e}");
-        let (digits, exponent) = text.split_once('e')?;
-        let places = digits.split_once('.').map_or(0, |(_, places)| places.len());
-        let value: i128 = digits.replace('.', "").parse().ok()?;
-        Some(Self {
-            value: i256::from_i128(value),
-            scale: i32::try_from(places).ok()? - exponent.parse::<i32>().ok()?,
-        })
-    }
-
-    /// Removes trailing zeros.
-    fn normal(mut self) -> Self {
-        let ten = i256::from_i128(10);
-        if self.value == i256::ZERO {
-            self.scale = 0;
-        }
-        while self.value != i256::ZERO && self.value.wrapping_rem(ten) == i256::ZERO {
-            (self.value, self.scale) = (self.value.wrapping_div(ten), self.scale - 1);
-        }
-        self
-    }
-
-    /// The value times 10^`scale`, if it is a whole number of up to 127 bits.
-    fn rescaled(self, scale: i32) -> Option<i128> {
-        let normal = self.normal();
-        let zeros = u32::try_from(scale - normal.scale).ok();
-        if normal.value == i256::ZERO {
-            return Some(0);
-        }
-        normal.value.to_i128()?.checked_mul(10i128.checked_pow(zeros?)?)
-    }
-
-    /// For a whole number, the float of exactly this value; otherwise the float printed with the same digits.
-    fn to_float<F: Float>(self) -> Option<F> {
-        let float: F = self.to_string().parse().ok()?;
-        let same = match self.rescaled(0) {
-            Some(whole) => float.to_whole() == Some(whole),
-            None => {
-                let (a, b) = (self.normal(), Self::shown(float)?.normal());
-                // Whole numbers of more than 127 bits are refused.
-                a.scale > 0 && a.value == b.value && a.scale == b.scale
-            }
-        };
-        same.then_some(float)
-    }
-}
-
-impl std::fmt::Display for Decimal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { value, scale } = self.normal();
-        let digits = value.wrapping_abs().to_string();
-        let sign = if value.is_negative() { "-" } else { "" };
-        let places = usize::try_from(scale).unwrap_or(0);
-        if scale <= 0 {
-            let zeros = usize::try_from(-scale).unwrap_or(0);
-            return write!(f, "{sign}{digits}{}", "0".repeat(zeros));
-        }
-        let digits = format!("{digits:0>width$}", width = places + 1);
-        let (whole, part) = digits.split_at(digits.len() - places);
-        write!(f, "{sign}{whole}.{part}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn decimal(value: i128, scale: i32) -> Decimal {
-        Decimal { value: i256::from_i128(value), scale }
-    }
-
-    #[test]
-    fn floats_take_numbers_that_they_equal_or_print() {
-        let check = |value: i128, scale: i32, double: Option<f64>, real: Option<f32>| {
-            let number = decimal(value, scale);
-            assert_eq!(number.to_float::<f64>(), double, "{number}");
-            assert_eq!(number.to_float::<f32>(), real, "{number}");
-        };
-        check(1234, 2, Some(12.34), Some(12.34));
-        check(1, 1, Some(0.1), Some(0.1));
-        check(-123_456_789, 4, Some(-12_345.678_9), None);
-        check(12_345_678_901_234_567_891, 4, None, None);
-        check(0, 5, Some(0.0), Some(0.0));
-        check(1 << 53, 0, Some(9_007_199_254_740_992.0), Some(9_007_199_254_740_992.0));
-        check((1 << 53) + 1, 0, None, None);
-        check(1_152_921_504_606_847_000, 0, None, None);
-        check(1 << 60, 0, Some(1_152_921_504_606_846_976.0), Some(1_152_921_504_606_846_976.0));
-        check(1, -40, None, None);
-        check(i128::MAX, 0, None, None);
-        check(1, 400, None, None);
-    }
-
-    #[test]
-    fn money_takes_whole_cents() {
-        assert_eq!(decimal(12_340, 3).rescaled(2), Some(1234));
-        assert_eq!(decimal(12_345, 3).rescaled(2), None);
-        assert_eq!(decimal(12, 0).rescaled(2), Some(1200));
-        assert_eq!(decimal(0, 38).rescaled(2), Some(0));
-        assert_eq!(decimal(1, -38).rescaled(2), None);
-    }
-
     proptest! {
         #[test]
         fn the_short_path_agrees_with_the_long_one(value in -999_999_999_999_999i64..=999_999_999_999_999, scale in 0i8..=15) {
-            let long = decimal(value.into(), scale.into()).to_float::<f64>();
+            let long = Decimal { value: i256::from_i128(value.into()), scale: scale.into() }.to_float::<f64>();
             prop_assert_eq!(short(value.into(), scale), long);
-        }
-
-        #[test]
-        fn a_float_parses_back_from_its_digits(bits in any::<u64>()) {
-            let (double, real) = (f64::from_bits(bits), f32::from_bits(bits as u32));
-            if let Some(shown) = Decimal::shown(double) {
-                prop_assert_eq!(shown.to_string().parse::<f64>().unwrap(), double);
-            }
-            if let Some(shown) = Decimal::shown(real) {
-                prop_assert_eq!(shown.to_string().parse::<f32>().unwrap(), real);
-            }
-        }
-
-        #[test]
-        fn numbers_written_as_floats_read_back(value in any::<i64>(), scale in -5i32..25) {
-            let number = decimal(value.into(), scale);
-            if let Some(float) = number.to_float::<f64>() {
-                let (a, b) = (number.normal(), Decimal::shown(float).unwrap().normal());
-                let whole = float.to_whole();
-                prop_assert!(a.value == b.value && a.scale == b.scale || whole == number.rescaled(0));
-            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A staging table for columns whose text only the server can parse. It is a temporary table that also
-//! holds the number of each row.
+//! A staging table for upserts, and for columns whose text only the server can parse. It is a temporary table
+//! that also holds the number of each row.
 
 use std::fmt::Write;
 
@@ -24,6 +24,8 @@ pub(super) struct Stage {
     values: Vec<String>,
     types: Vec<String>,
     texts: Vec<Text>,
+    /// The columns of the key, for an upsert.
+    key: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -36,15 +38,15 @@ struct Text {
 }
 
 impl Stage {
-    /// A stage for columns of these names.
-    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+    /// A stage for columns of these names, for an upsert if there is a key.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, key: &[String]) -> Self {
         let mut row = "row".to_owned();
         let names: std::collections::HashSet<_> = names.collect();
         while names.contains(&*row) {
             row.push('_');
         }
         let row = quote_identifier(&row);
-        Self { row, columns: vec![], values: vec![], types: vec![], texts: vec![] }
+        Self { row, columns: vec![], values: vec![], types: vec![], texts: vec![], key: key.to_vec() }
     }
 
     /// Adds a column that is copied unchanged.
@@ -76,7 +78,7 @@ impl Stage {
     }
 
     pub(super) fn is_needed(&self) -> bool {
-        !self.texts.is_empty()
+        !self.texts.is_empty() || !self.key.is_empty()
     }
 
     /// Creates the table, and returns the target of COPY.
@@ -132,15 +134,56 @@ impl Stage {
                 });
             }
         }
+        self.check_keys(connection).await?;
         let (columns, values) = (self.columns.join(", "), self.values.join(", "));
         // Tables have no order, but readers expect the order in which the rows came.
         connection
             .simple(&format!(
-                "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {STAGE} ORDER BY {}",
-                target.name, self.row
+                "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {STAGE} ORDER BY {}{}",
+                target.name,
+                self.row,
+                self.on_conflict()
             ))
             .await?;
         Ok(())
+    }
+
+    /// Refuses two rows with the same key.
+    async fn check_keys(&self, connection: &mut Connection) -> Result<()> {
+        if self.key.is_empty() {
+            return Ok(());
+        }
+        let is_key = |quoted: &&String| self.key.iter().any(|key| quote_identifier(key) == **quoted);
+        let values = self.columns.iter().zip(&self.values).filter(|(quoted, _)| is_key(quoted));
+        let key: Vec<_> = values.map(|(_, value)| value.as_str()).collect();
+        let (row, key) = (&self.row, key.join(", "));
+        let rows = connection
+            .simple(&format!(
+                "SELECT min({row}), max({row}) FROM {STAGE} GROUP BY {key} HAVING count(*) > 1 ORDER BY 1 LIMIT 1"
+            ))
+            .await?;
+        let row = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
+        match (row(0), row(1)) {
+            (Some(first), Some(second)) => {
+                Err(SourceError::DuplicateKey { first, second, key: self.key.join(", ") })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The clause that updates existing rows, for an upsert.
+    fn on_conflict(&self) -> String {
+        if self.key.is_empty() {
+            return String::new();
+        }
+        let key: Vec<_> = self.key.iter().map(|name| quote_identifier(name)).collect();
+        let others = self.columns.iter().filter(|quoted| !key.contains(quoted));
+        let set: Vec<_> = others.map(|quoted| format!("{quoted} = EXCLUDED.{quoted}")).collect();
+        let action = match set.is_empty() {
+            true => "NOTHING".to_owned(),
+            false => format!("UPDATE SET {}", set.join(", ")),
+        };
+        format!(" ON CONFLICT ({}) DO {action}", key.join(", "))
     }
 
     /// The error with the first row whose text the server can't parse, if there is one.

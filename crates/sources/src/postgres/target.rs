@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::limit::Limit;
 use super::message::{Described, TextRow};
 use super::{quote_identifier, quote_literal, shown};
-use crate::{Result, SourceError, TableName, WriteMode};
+use crate::{Result, SourceError, TableName, TableWrite, WriteMode};
 
 /// How long the swap waits for other users of the replaced table. Later users queue behind the
 /// swap.
@@ -61,14 +61,14 @@ struct Found {
 }
 
 impl Target {
-    /// Finds or creates the table, as `mode` requires. A table to be replaced stays unchanged and
+    /// Finds or creates the table, as the mode requires. A table to be replaced stays unchanged and
     /// usable until [`Self::swap`].
     pub(super) async fn open(
         connection: &mut Connection,
-        table: &TableName,
+        write: &TableWrite,
         schema: &SchemaRef,
-        mode: WriteMode,
     ) -> Result<Self> {
+        let (table, mode) = (&write.table, write.mode);
         check_names(connection, table, schema).await?;
         let shown = shown(table);
         let given = super::quote_table(table);
@@ -86,7 +86,10 @@ impl Target {
                 (format!("{schema}.{}", quote_identifier(&beside)), beside, true)
             }
             (None, WriteMode::Existing) => return Err(SourceError::NoTable { name: shown }),
-            (Some(found), WriteMode::Append | WriteMode::Existing) => {
+            (Some(found), WriteMode::Append | WriteMode::Existing | WriteMode::Upsert) => {
+                if mode == WriteMode::Upsert && !found.has_unique_index(connection, &write.key).await? {
+                    return Err(write.no_unique_index(&shown));
+                }
                 let name = format!("{}.{}", quote_identifier(&found.schema), quote_identifier(&found.name));
                 (name, found.name, false)
             }
@@ -94,7 +97,7 @@ impl Target {
             (Some(_), WriteMode::Create) | (None, _) => (given, table.name.clone(), true),
         };
         if is_new {
-            create(connection, &name, schema).await?;
+            create(connection, &name, schema, &write.key).await?;
         }
         let columns = columns(connection, &name).await?;
         Ok(Self { name, relation, shown, columns, replaces })
@@ -177,6 +180,23 @@ async fn find(connection: &mut Connection, name: &str) -> Result<Option<Found>> 
 }
 
 impl Found {
+    /// Whether a unique index has exactly these columns, in any order, and can find conflicts.
+    async fn has_unique_index(&self, connection: &mut Connection, key: &[String]) -> Result<bool> {
+        let key: Vec<_> = key.iter().map(|name| format!("{}::name", quote_literal(name))).collect();
+        let rows = connection
+            .simple(&format!(
+                "SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = {} AND i.indisunique AND i.indisvalid \
+                     AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL \
+                     AND ARRAY(SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = i.indrelid \
+                         AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) ORDER BY 1) \
+                     = ARRAY(SELECT * FROM pg_catalog.unnest(ARRAY[{}]) ORDER BY 1) LIMIT 1",
+                self.oid,
+                key.join(", ")
+            ))
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
     /// Checks early for what would make the swap fail after all rows have been copied.
     async fn check_replaceable(&self, connection: &mut Connection, shown: &str) -> Result<()> {
         if !matches!(&*self.kind, "r" | "p") {
@@ -238,8 +258,9 @@ async fn free_name(connection: &mut Connection, schema: &str) -> Result<String> 
     })
 }
 
-async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef) -> Result<()> {
-    let columns = schema
+/// Creates a table, with the key as its primary key, if there is one.
+async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef, key: &[String]) -> Result<()> {
+    let mut columns = schema
         .fields()
         .iter()
         .map(|field| match column_type(field) {
@@ -250,6 +271,10 @@ async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef) -> 
             ))),
         })
         .collect::<Result<Vec<_>>>()?;
+    if !key.is_empty() {
+        let key: Vec<_> = key.iter().map(|name| quote_identifier(name)).collect();
+        columns.push(format!("PRIMARY KEY ({})", key.join(", ")));
+    }
     connection.simple(&format!("CREATE TABLE {name} ({})", columns.join(", "))).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! SQLite.
 //!
-//! [`SqliteSource`] reads an existing database file, and never writes to it. Each
+//! [`SqliteDestination`] writes tables. [`SqliteSource`] reads an existing database file, and never writes to it. Each
 //! result has its own connection and its own thread, which is at most one batch
 //! ahead of the consumer.
 //!
@@ -29,10 +29,13 @@
 //! text. Any other value that does not fit is a [`SourceError::Value`] that names
 //! the column, the row and a cast that reads the value.
 
+mod assign;
 mod columns;
+mod destination;
 mod errors;
 mod parameters;
 mod reader;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +48,8 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
+
+pub use self::destination::SqliteDestination;
 
 use self::columns::SqliteType;
 use self::reader::{Job, ReadPlan};

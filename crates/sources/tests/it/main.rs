@@ -1,12 +1,17 @@
 //! Sources and destinations against real servers and files.
 
+mod adbc;
 mod copy_in;
 mod cursor;
 mod mysql;
 mod parameters;
 mod postgres;
+mod postgres_values;
+mod postgres_writes;
 mod row_limit;
 mod sqlite;
+mod tables;
+mod upsert;
 mod writers;
 
 use arrow_array::RecordBatch;

@@ -114,6 +114,7 @@ impl Session {
                 let database = uri.split('?').next().and_then(|uri| uri.split_once("://")?.1.split_once('/'));
                 database.map(|(_, name)| name.to_owned())
             }
+            Location::Adbc(location) => stem(Path::new(&location.driver)),
         };
         let name = name.map(|name| name.chars().filter(|c| !c.is_control()).collect::<String>());
         name.filter(|name| !name.is_empty()).unwrap_or_else(|| "lightship".to_owned())

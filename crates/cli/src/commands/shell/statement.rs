@@ -46,7 +46,7 @@ impl Dialect {
             }
             Location::Sqlite(_) => Self { backticks: true, brackets: true, ..others },
             // DataFusion reads what most databases do.
-            Location::Node { .. } | Location::NodeUnix { .. } | Location::Path(_) => {
+            Location::Adbc(_) | Location::Node { .. } | Location::NodeUnix { .. } | Location::Path(_) => {
                 Self { backticks: true, ..postgres }
             }
         }

@@ -2,14 +2,14 @@
 
 /// What is wrong with a value, and what a user can do.
 #[derive(Debug)]
-pub(super) struct EncodeError {
-    pub(super) reason: String,
-    pub(super) hint: &'static str,
+pub(crate) struct EncodeError {
+    pub(crate) reason: String,
+    pub(crate) hint: &'static str,
 }
 
 impl EncodeError {
     #[cold]
-    pub(super) fn new(reason: impl Into<String>, hint: &'static str) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, hint: &'static str) -> Self {
         Self { reason: reason.into(), hint }
     }
 }
