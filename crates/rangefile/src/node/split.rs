@@ -403,10 +403,11 @@ impl Node {
 /// # Errors
 /// If that can't be stored. The bucket can't split before it is.
 async fn abandon_split(bucket: &Bucket) -> Result<()> {
-    let mut writer = bucket.writer.lock().await;
-    if writer.record.splitting.is_none() {
+    if !bucket.view().is_splitting {
+        // Without a wait for the writes that go on: more runs would have to be merged.
         return Ok(());
     }
+    let mut writer = bucket.writer.lock().await;
     let record = split::abort(&writer.record);
     bucket.put_record(&mut writer, record).await
 }
