@@ -146,6 +146,12 @@ impl Results {
         Summary::of(rounds.into_values())
     }
 
+    /// A figure, summed over all runs, and their number.
+    pub(crate) fn sum(&self, figure: usize) -> (f64, usize) {
+        let sum = self.runs.iter().filter_map(|run| run.values.get(figure)).sum();
+        (sum, self.runs.len())
+    }
+
     /// The median of the first figure.
     pub(crate) fn median<S: AsRef<str>>(&self, place: &[S], contender: &str) -> f64 {
         self.summary(place, contender, 0).median

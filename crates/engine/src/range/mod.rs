@@ -156,3 +156,28 @@ impl Network for Here {
         async move { asked.await.unwrap_or(Err(RangeError::Closed)) }.boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field, Schema};
+    use lightship_rangefile::{Capacity, Definition};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_clients_of_dropped_files_are_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = RangeFiles::open(folder.path(), None).expect("range files");
+        let columns = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
+        for name in ["a", "b", "c"] {
+            let definition =
+                Definition::new(name, &columns, &["id".into()], Capacity::default()).expect("valid");
+            let options = ClientOptions::default();
+            RangeFile::create(files.network.clone(), &definition, options).await.expect("created");
+            files.file(name).await.expect("a file");
+            let used = files.used.lock().expect("no panic").keys().cloned().collect::<Vec<_>>();
+            assert_eq!(used, [name]);
+            RangeFile::drop_file(&files.network, name, options).await.expect("dropped");
+        }
+    }
+}

@@ -49,8 +49,11 @@ impl Node {
     pub(super) fn maintain(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
         bucket.note_growth();
         let is_untidy = bucket.is_untidy.load(SeqCst);
-        let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join() || is_untidy;
-        let is_due = is_due || bucket.view().is_splitting;
+        let is_due = bucket.wants_compaction()
+            || bucket.is_full()
+            || bucket.may_join()
+            || is_untidy
+            || bucket.view().is_splitting;
         // A bucket of an old copy of the disk stays as it is.
         if !is_due || bucket.view().check_current().is_err() || !bucket.begin_maintenance() {
             return;
@@ -400,10 +403,11 @@ impl Node {
 /// # Errors
 /// If that can't be stored. The bucket can't split before it is.
 async fn abandon_split(bucket: &Bucket) -> Result<()> {
-    let mut writer = bucket.writer.lock().await;
-    if writer.record.splitting.is_none() {
+    if !bucket.view().is_splitting {
+        // Without a wait for the writes that go on: more runs would have to be merged.
         return Ok(());
     }
+    let mut writer = bucket.writer.lock().await;
     let record = split::abort(&writer.record);
     bucket.put_record(&mut writer, record).await
 }

@@ -248,16 +248,19 @@ fn a_late_answer_about_a_split_does_not_remove_an_active_bucket() {
     });
 }
 
+/// Whether a request is held back.
+pub(super) type Holds = fn(&RequestKind) -> bool;
+
 /// Holds back the first request of a kind until it may pass.
 pub(super) struct Gate {
     network: Arc<dyn Network>,
-    holds: Mutex<Option<fn(&RequestKind) -> bool>>,
+    holds: Mutex<Option<Holds>>,
     pub(super) arrived: Notify,
     pub(super) pass: Notify,
 }
 
 impl Gate {
-    pub(super) fn new(network: Arc<dyn Network>, holds: fn(&RequestKind) -> bool) -> Arc<Self> {
+    pub(super) fn new(network: Arc<dyn Network>, holds: Holds) -> Arc<Self> {
         let (holds, arrived, pass) = (Mutex::new(Some(holds)), Notify::new(), Notify::new());
         Arc::new(Self { network, holds, arrived, pass })
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::cases::{Gate, create, found, run, upsert};
+use super::cases::{Gate, Holds, create, found, run, upsert};
 use super::cluster::Cluster;
 use super::rows;
 use crate::RangeFile;
 use crate::request::{RequestKind, WriteMode};
 
 /// Two nodes, whose first one has sent a request of a split, but the second one does not have it yet.
-async fn held_back(holds: fn(&RequestKind) -> bool) -> (Cluster, RangeFile, Arc<Gate>) {
+async fn held_back(holds: Holds) -> (Cluster, RangeFile, Arc<Gate>) {
     let mut cluster = Cluster::new(2, 1, 10);
     cluster.start(1, 1).await;
     let (alive, dead) = watch::channel(true);
@@ -65,7 +65,7 @@ fn a_split_is_confirmed_when_there_is_room() {
 
 #[test]
 fn a_node_that_starts_on_a_full_disk_ends_its_splits_when_there_is_room() {
-    for holds in [(|kind| matches!(kind, RequestKind::Receive(_))) as fn(&RequestKind) -> bool, |kind| {
+    for holds in [(|kind| matches!(kind, RequestKind::Receive(_))) as Holds, |kind| {
         matches!(kind, RequestKind::Activate(_))
     }] {
         run(async move {

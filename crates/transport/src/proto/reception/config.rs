@@ -18,8 +18,8 @@ pub enum ReceptionMode {
         /// Connections at a time, at least 1.
         connections: u32,
     },
-    /// The strategy with the least predicted time for [`ReceptionConfig::conditions`]; pull if the number of parts
-    /// isn't known (0). If it pulls, the number of connections follows the measured throughput.
+    /// Pull, with a number of connections that follows the measured throughput. It begins with what is enough under
+    /// [`ReceptionConfig::conditions`].
     #[default]
     Auto,
 }

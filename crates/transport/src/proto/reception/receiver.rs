@@ -90,12 +90,11 @@ impl<C: Coverage> Receiver<C> {
             ReceptionMode::Pull { connections } => {
                 ReceptionStrategy::Pull { connections: connections.min(config.connections_max) }
             }
-            ReceptionMode::Auto if conditions.parts == 0 || config.in_order => {
+            ReceptionMode::Auto => {
                 // Not fewer connections than for many parts.
                 let many = Reception { parts: u64::from(u32::MAX), ..conditions };
                 ReceptionStrategy::Pull { connections: many.connections().map_err(invalid)? }
             }
-            ReceptionMode::Auto => conditions.choose().map_err(invalid)?.strategy,
         };
         let controller = match (config.mode, strategy) {
             (ReceptionMode::Auto, ReceptionStrategy::Pull { connections }) => {
