@@ -147,6 +147,8 @@ fn many_small_statements_can_be_cancelled() {
     let mut client = server.client();
     // Their answers are more than the sockets hold.
     client.send(b'Q', &strings(&[&"begin;".repeat(1 << 20)]));
+    // It has begun.
+    assert_eq!(client.receive().unwrap().kind, b'C');
     let mut other = Client::open(server.address);
     other.send_raw(&[&[0, 0, 0, 16, 4, 210, 22, 46][..], &client.key].concat());
     assert_eq!(other.receive(), None);
