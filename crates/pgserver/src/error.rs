@@ -1,7 +1,7 @@
 //! Errors as clients of PostgreSQL know them: SQLSTATE, message, hint.
 
 use arrow_schema::ArrowError;
-use lightship_wire::control::{ErrorCode, Failure};
+use lightship_wire::control::{ErrorCode, Failure, Reason};
 
 /// SQLSTATE codes (PostgreSQL's Appendix A).
 pub(crate) mod code {
@@ -11,7 +11,6 @@ pub(crate) mod code {
     pub(crate) const DATA_EXCEPTION: &str = "22000";
     pub(crate) const NUMERIC_OUT_OF_RANGE: &str = "22003";
     pub(crate) const DATETIME_OVERFLOW: &str = "22008";
-    pub(crate) const DIVISION_BY_ZERO: &str = "22012";
     pub(crate) const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub(crate) const INVALID_PARAMETER_VALUE: &str = "22023";
     pub(crate) const INVALID_TEXT: &str = "22P02";
@@ -23,6 +22,7 @@ pub(crate) mod code {
     pub(crate) const INVALID_AUTHORIZATION: &str = "28000";
     pub(crate) const INVALID_PASSWORD: &str = "28P01";
     pub(crate) const INVALID_CURSOR_NAME: &str = "34000";
+    pub(crate) const STATEMENT_ERROR: &str = "42000";
     pub(crate) const SYNTAX_ERROR: &str = "42601";
     pub(crate) const UNDEFINED_COLUMN: &str = "42703";
     pub(crate) const UNDEFINED_OBJECT: &str = "42704";
@@ -103,9 +103,9 @@ fn character(sql: &str, line: u32, column: u32) -> Option<usize> {
 
 impl From<Failure> for PgError {
     fn from(failure: Failure) -> Self {
-        let code = match failure.code {
-            ErrorCode::Sql => statement_code(&failure.message),
-            ErrorCode::Data | ErrorCode::Parameters => data_code(&failure.message),
+        let of_kind = match failure.code {
+            ErrorCode::Sql => code::STATEMENT_ERROR,
+            ErrorCode::Data | ErrorCode::Parameters => code::DATA_EXCEPTION,
             ErrorCode::Protocol => code::PROTOCOL_VIOLATION,
             ErrorCode::Unauthenticated => code::INVALID_AUTHORIZATION,
             ErrorCode::Forbidden => code::FEATURE_NOT_SUPPORTED,
@@ -120,37 +120,8 @@ impl From<Failure> for PgError {
             ErrorCode::Lost | ErrorCode::Peer | ErrorCode::Moved => code::CONNECTION_FAILURE,
             _ => code::INTERNAL_ERROR,
         };
+        let code = failure.reason.map_or(of_kind, Reason::sqlstate);
         Self { code, message: failure.message, hint: failure.hint, position: None, is_fatal: false }
-    }
-}
-
-/// The code of a statement that is not valid. A failure has one kind for all reasons. Tools react to unknown tables,
-/// columns and functions, so these are told apart by the text; a reason that is not recognised is a syntax error.
-fn statement_code(message: &str) -> &'static str {
-    let lower = message.to_ascii_lowercase();
-    let has = |part: &str| lower.contains(part);
-    if has("table") && (has("not found") || has("unknown table") || has("no table") || has("not exist")) {
-        code::UNDEFINED_TABLE
-    } else if has("no field") || (has("column") && (has("not found") || has("unknown"))) {
-        code::UNDEFINED_COLUMN
-    } else if has("function") && (has("invalid") || has("unknown") || has("not found") || has("no function"))
-    {
-        code::UNDEFINED_FUNCTION
-    } else {
-        code::SYNTAX_ERROR
-    }
-}
-
-fn data_code(message: &str) -> &'static str {
-    let lower = message.to_ascii_lowercase();
-    if lower.contains("divide by zero") || lower.contains("division by zero") {
-        code::DIVISION_BY_ZERO
-    } else if lower.contains("overflow") || lower.contains("out of range") {
-        code::NUMERIC_OUT_OF_RANGE
-    } else if lower.contains("cast") || lower.contains("parse") {
-        code::INVALID_TEXT
-    } else {
-        code::DATA_EXCEPTION
     }
 }
 
@@ -206,16 +177,21 @@ mod tests {
 
     #[test]
     fn failures_have_the_codes_that_clients_know() {
-        let check = |kind, message: &str, expected: &str| {
-            assert_eq!(PgError::from(Failure::new(kind, message)).code, expected, "{message}");
+        let check = |kind, reason: Option<Reason>, expected: &str| {
+            // The text means nothing.
+            let failure = Failure::new(kind, "table 'x' not found").because(reason);
+            assert_eq!(PgError::from(failure).code, expected, "{kind:?} {reason:?}");
         };
-        check(ErrorCode::Sql, "table 'datafusion.public.x' not found", "42P01");
-        check(ErrorCode::Sql, "No field named x", "42703");
-        check(ErrorCode::Sql, "Invalid function 'f'", "42883");
-        check(ErrorCode::Sql, "Expected an expression, found EOF", "42601");
-        check(ErrorCode::Data, "Divide by zero", "22012");
-        check(ErrorCode::Cancelled, "x", "57014");
-        check(ErrorCode::Forbidden, "x", "0A000");
+        check(ErrorCode::Sql, Some(Reason::UndefinedTable), "42P01");
+        check(ErrorCode::Sql, Some(Reason::UndefinedColumn), "42703");
+        check(ErrorCode::Sql, Some(Reason::UndefinedFunction), "42883");
+        check(ErrorCode::Sql, Some(Reason::Syntax), "42601");
+        check(ErrorCode::Sql, None, "42000");
+        check(ErrorCode::Data, Some(Reason::DivisionByZero), "22012");
+        check(ErrorCode::Data, Some(Reason::OutOfRange), "22003");
+        check(ErrorCode::Data, None, "22000");
+        check(ErrorCode::Cancelled, None, "57014");
+        check(ErrorCode::Forbidden, None, "0A000");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const DRAIN_READS: usize = 256;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest message of types that have no long parts.
 const SHORT_BYTES_MAX: usize = 64 << 10;
+/// The longest message of a client that has not authenticated, and the longest startup packet. As in PostgreSQL.
+const STRANGER_BYTES_MAX: usize = 10_000;
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
@@ -41,20 +43,21 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(
-        reader: Reader,
-        writer: Writer,
-        message_bytes_max: usize,
-        stall_timeout: Option<Duration>,
-    ) -> Self {
+    /// A connection to a client that has not authenticated.
+    pub(crate) fn new(reader: Reader, writer: Writer, stall_timeout: Option<Duration>) -> Self {
         Self {
             reader,
             writer,
             input: BytesMut::new(),
             out: BytesMut::new(),
-            message_bytes_max,
+            message_bytes_max: STRANGER_BYTES_MAX,
             stall_timeout,
         }
+    }
+
+    /// Accepts longer messages from now on.
+    pub(crate) fn accept_messages(&mut self, bytes_max: usize) {
+        self.message_bytes_max = bytes_max;
     }
 
     /// Reads until there are `length` bytes. Memory grows as they arrive.
@@ -75,7 +78,9 @@ impl Link {
         let length = (&self.input[1..5]).get_u32() as usize;
         let max = match kind {
             b'Q' | b'P' | b'B' | b'd' => self.message_bytes_max,
-            b'E' | b'D' | b'C' | b'p' | b'S' | b'H' | b'X' | b'c' | b'f' | b'F' => SHORT_BYTES_MAX,
+            b'E' | b'D' | b'C' | b'p' | b'S' | b'H' | b'X' | b'c' | b'f' | b'F' => {
+                SHORT_BYTES_MAX.min(self.message_bytes_max)
+            }
             _ => {
                 return Err(SessionEnd::Fatal(PgError::protocol(format!(
                     "invalid frontend message type {kind}"
@@ -102,11 +107,9 @@ impl Link {
 
     /// The first message of a connection, which has no type: its code, and the rest.
     pub(crate) async fn startup(&mut self) -> Result<(u32, Bytes), SessionEnd> {
-        /// As in PostgreSQL.
-        const STARTUP_BYTES_MAX: usize = 10_000;
         self.fill(4).await?;
         let length = (&self.input[..4]).get_u32() as usize;
-        if !(8..=STARTUP_BYTES_MAX).contains(&length) {
+        if !(8..=STRANGER_BYTES_MAX).contains(&length) {
             return Err(SessionEnd::Fatal(PgError::protocol("invalid length of startup packet")));
         }
         self.fill(length).await?;
@@ -202,7 +205,9 @@ mod tests {
     use super::*;
 
     fn link(bytes: &'static [u8]) -> Link {
-        Link::new(Box::new(bytes), Box::new(tokio::io::sink()), 1 << 20, None)
+        let mut link = Link::new(Box::new(bytes), Box::new(tokio::io::sink()), None);
+        link.accept_messages(1 << 20);
+        link
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::encode::Format;
 use crate::encode::array::{elements, put_element};
-use crate::encode::datetime::{EPOCH_DAYS, EPOCH_US};
+use crate::encode::datetime::{DAY_US, EPOCH_DAYS, EPOCH_US};
 use crate::encode::number::numeric_text;
 use crate::error::{PgError, PgResult, code};
 use crate::message::Fields;
@@ -108,10 +108,19 @@ fn data_type(oid: u32) -> DataType {
     }
 }
 
+/// Whether the binary format of a type is its text.
+fn is_text(oid: u32) -> bool {
+    const XML: u32 = 142;
+    matches!(
+        oid,
+        0 | oid::UNKNOWN | oid::TEXT | oid::VARCHAR | oid::BPCHAR | oid::NAME | oid::CHAR | oid::JSON | XML
+    )
+}
+
 /// The value of `numeric`, exactly.
 fn decimal(value: &str) -> PgResult<ArrayRef> {
     let value = value.trim();
-    let digits = value.trim_start_matches(['+', '-']);
+    let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_plain = !(whole.is_empty() && fraction.is_empty())
         && whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit());
@@ -264,7 +273,11 @@ impl Parameter {
                 let days = i64::from(i32::from_be_bytes(fixed(value)?)) + EPOCH_DAYS;
                 one::<Date32Type>(i32::try_from(days).map_err(|_| malformed())?)
             }
-            oid::TIME => one::<Time64MicrosecondType>(i64::from_be_bytes(fixed(value)?)),
+            oid::TIME => {
+                let us = i64::from_be_bytes(fixed(value)?);
+                let is_time = (0..DAY_US).contains(&us);
+                one::<Time64MicrosecondType>(is_time.then_some(us).ok_or_else(malformed)?)
+            }
             oid::TIMESTAMP | oid::TIMESTAMPTZ => {
                 let us = i64::from_be_bytes(fixed(value)?).checked_add(EPOCH_US).ok_or_else(malformed)?;
                 let array = TimestampMicrosecondArray::from_value(us, 1);
@@ -285,7 +298,12 @@ impl Parameter {
                     let (element, items) = binary_items(value)?;
                     list(items.into_iter(), element)?
                 }
-                None => utf8(text(value)?),
+                None if is_text(other) => utf8(text(value)?),
+                None => {
+                    let message =
+                        format!("values of the type with OID {other} are not supported in binary format");
+                    return Err(PgError::unsupported(message).hint("send them as text"));
+                }
             },
         })
     }
@@ -425,6 +443,15 @@ mod tests {
         check(oid::DATE, Binary, &[0; 4], "2000-01-01", DataType::Date32);
         let numeric = [0, 2, 0, 0, 0, 0, 0, 1, 0, 12, 0x13, 0x88];
         check(oid::NUMERIC, Binary, &numeric, "12.5", DataType::Decimal128(3, 1));
+        for (sign, expected) in [([0xd0, 0], "inf"), ([0xf0, 0], "-inf"), ([0xc0, 0], "NaN")] {
+            let special = [[0, 0, 0, 0].as_slice(), &sign, &[0, 0]].concat();
+            check(oid::NUMERIC, Binary, &special, expected, DataType::Float64);
+        }
+        assert_eq!(refused(oid::NUMERIC, Binary, &[0, 0, 0, 0, 0x12, 0, 0, 0]), code::INVALID_BINARY);
+        assert_eq!(refused(oid::NUMERIC, Format::Text, b"--5"), code::INVALID_TEXT);
+        assert_eq!(refused(oid::TIME, Binary, &(-1i64).to_be_bytes()), code::INVALID_BINARY);
+        // Of inet.
+        assert_eq!(refused(869, Binary, &[2, 32, 0, 4, 49, 50, 51, 52]), code::FEATURE_NOT_SUPPORTED);
         let list = DataType::List(Arc::new(Field::new("item", DataType::Int32, true)));
         let items = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 9];
         check(1007, Binary, &items, "[9]", list);

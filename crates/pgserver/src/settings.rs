@@ -193,6 +193,18 @@ impl Settings {
         Ok(silent)
     }
 
+    /// Replaces all values. Returns what the client is to be told.
+    pub(crate) fn replace(&mut self, others: Self) -> Vec<(String, String)> {
+        let before = std::mem::replace(self, others);
+        let is_changed = |name: &str, value: &str| before.values.get(name).is_none_or(|old| old != value);
+        self.all()
+            .filter(|(name, value)| {
+                Self::rule(name).is_some_and(|(_, is_reported)| is_reported) && is_changed(name, value)
+            })
+            .map(|(name, value)| (shown(name).to_owned(), value.to_owned()))
+            .collect()
+    }
+
     /// Sets all settings back. Returns what the client is to be told.
     pub(crate) fn reset_all(&mut self) -> Vec<(String, String)> {
         let names: Vec<String> = self.values.keys().cloned().collect();

@@ -107,12 +107,7 @@ fn link(
     reader: impl AsyncRead + Send + Unpin + 'static,
     writer: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Link {
-    Link::new(
-        Box::new(reader),
-        Box::new(writer),
-        shared.config.message_bytes_max,
-        shared.config.stall_timeout,
-    )
+    Link::new(Box::new(reader), Box::new(writer), shared.config.stall_timeout)
 }
 
 async fn encrypt(
@@ -317,6 +312,7 @@ async fn session(
     }
     message::put_ready(&mut link.out, b'I');
     link.flush().await?;
+    link.accept_messages(shared.config.message_bytes_max);
     Ok(Session::new(link, shared, introduction, key, slot, shutdown))
 }
 

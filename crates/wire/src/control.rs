@@ -397,12 +397,84 @@ impl ErrorCode {
     }
 }
 
+/// Capability: the reasons of errors are sent.
+pub const CAPABILITY_REASONS: u64 = 1 << 9;
+
+/// What is wrong with a statement or a value, as far as programs react to it. The numbers are those on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The text is not SQL.
+    Syntax = 1,
+    /// There is no such table.
+    UndefinedTable = 2,
+    /// There is no such column.
+    UndefinedColumn = 3,
+    /// There is no such function.
+    UndefinedFunction = 4,
+    /// Several columns have the name.
+    AmbiguousColumn = 5,
+    /// Two columns of a result or table would have the same name.
+    DuplicateColumn = 6,
+    /// A parameter has no value, or more values were given than there are parameters.
+    Parameters = 7,
+    /// The statement is SQL that is not supported.
+    Unsupported = 8,
+    /// A division by zero.
+    DivisionByZero = 9,
+    /// A number is too large for its type.
+    OutOfRange = 10,
+    /// A value can't be read as, or cast to, another type.
+    InvalidValue = 11,
+}
+
+impl Reason {
+    const ALL: [Self; 11] = [
+        Self::Syntax,
+        Self::UndefinedTable,
+        Self::UndefinedColumn,
+        Self::UndefinedFunction,
+        Self::AmbiguousColumn,
+        Self::DuplicateColumn,
+        Self::Parameters,
+        Self::Unsupported,
+        Self::DivisionByZero,
+        Self::OutOfRange,
+        Self::InvalidValue,
+    ];
+
+    /// `None` for 0 and for reasons that this version does not know.
+    fn parse(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|&reason| reason as u8 == number)
+    }
+
+    /// The code that PostgreSQL has for it (SQLSTATE).
+    pub fn sqlstate(self) -> &'static str {
+        match self {
+            Self::Syntax => "42601",
+            Self::UndefinedTable => "42P01",
+            Self::UndefinedColumn => "42703",
+            Self::UndefinedFunction => "42883",
+            Self::AmbiguousColumn => "42702",
+            Self::DuplicateColumn => "42701",
+            Self::Parameters => "42P02",
+            Self::Unsupported => "0A000",
+            Self::DivisionByZero => "22012",
+            Self::OutOfRange => "22003",
+            Self::InvalidValue => "22P02",
+        }
+    }
+}
+
 /// A typed error that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// The kind.
     pub code: ErrorCode,
+    /// What is wrong, if programs may react to it. Only peers with [`CAPABILITY_REASONS`] are told.
+    pub reason: Option<Reason>,
     /// Whether a retry may succeed.
     pub retryable: bool,
     /// Line and column (from 1) in the statement, if known.
@@ -428,6 +500,7 @@ impl Failure {
             matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost | ErrorCode::Moved);
         Self {
             code,
+            reason: None,
             retryable,
             position: None,
             needed_bytes: None,
@@ -442,12 +515,24 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// As bytes. Message and hint are cut at 64 KB.
+    /// Adds the reason.
+    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+        Self { reason: reason.into(), ..self }
+    }
+
+    /// As bytes that every peer reads: without the reason. Message and hint are cut at 64 KB.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_for(0)
+    }
+
+    /// As bytes for a peer with these capabilities.
+    pub fn encode_for(&self, capabilities: u64) -> Vec<u8> {
+        let reason = self.reason.filter(|_| capabilities & CAPABILITY_REASONS != 0);
         let cut = |text: &str| text[..text.floor_char_boundary(64 << 10)].to_owned();
         let mut out = Vec::new();
         out.put_u16(self.code as u16);
-        out.put_u8(u8::from(self.retryable));
+        // Peers without the capability take any bit for the first one.
+        out.put_u8(u8::from(self.retryable) | reason.map_or(0, |reason| (reason as u8) << 1));
         let (line, column) = self.position.unwrap_or((0, 0));
         out.put_u32(line);
         out.put_u32(column);
@@ -466,9 +551,12 @@ impl Failure {
     /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("error", bytes);
+        let code = ErrorCode::parse(reader.u16()?);
+        let flags = reader.u8()?;
         let failure = Self {
-            code: ErrorCode::parse(reader.u16()?),
-            retryable: reader.u8()? != 0,
+            code,
+            reason: Reason::parse(flags >> 1),
+            retryable: flags & 1 != 0,
             position: Some((reader.u32()?, reader.u32()?)).filter(|&(line, _)| line > 0),
             needed_bytes: Some(reader.u64()?).filter(|&bytes| bytes > 0),
             message: reader.str()?.to_owned(),
@@ -516,6 +604,25 @@ mod tests {
         };
         assert_eq!(Failure::decode(&failure.encode()).unwrap(), failure);
         assert!(failure.retryable);
+    }
+
+    #[test]
+    fn reasons_are_only_for_peers_that_know_them() {
+        for reason in Reason::ALL {
+            for retryable in [false, true] {
+                let failure = Failure { retryable, ..Failure::new(ErrorCode::Sql, "x").because(reason) };
+                let plain = failure.encode();
+                assert_eq!(plain[2], u8::from(retryable));
+                assert_eq!(Failure::decode(&plain).unwrap(), Failure { reason: None, ..failure.clone() });
+                let full = failure.encode_for(CAPABILITY_REASONS | 1);
+                assert_eq!(Failure::decode(&full).unwrap(), failure);
+                assert_eq!(reason.sqlstate().len(), 5);
+            }
+        }
+        // Of a newer version.
+        let mut newer = Failure::new(ErrorCode::Sql, "x").encode();
+        newer[2] = 127 << 1;
+        assert_eq!(Failure::decode(&newer).unwrap(), Failure::new(ErrorCode::Sql, "x"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rusqlite::types::ValueRef;
 
 use super::functions::SharedNames;
 use crate::encode::array::elements;
+use crate::error::{PgError, PgResult, code};
 use crate::types::oid;
 
 /// A column of a result, as it is collected.
@@ -51,43 +52,36 @@ impl Column {
     }
 
     /// Adds a value. Returns its size.
-    pub(super) fn push(&mut self, value: ValueRef<'_>, names: &SharedNames, oid: u32) -> usize {
-        let integer = match value {
-            ValueRef::Integer(number) => Some(number),
-            ValueRef::Real(number) => Some(number as i64),
-            ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| match text {
-                "t" | "true" => Some(1),
-                "f" | "false" => Some(0),
-                text => text.parse().ok(),
-            }),
-            _ => None,
-        };
-        let real = match value {
-            ValueRef::Real(number) => Some(number),
-            _ => integer.map(|number| number as f64),
-        };
+    ///
+    /// # Errors
+    /// If the column's type can't hold it.
+    pub(super) fn push(&mut self, value: ValueRef<'_>, names: &SharedNames, oid: u32) -> PgResult<usize> {
+        fn fitting<T: TryFrom<i64>>(value: ValueRef<'_>, oid: u32) -> PgResult<Option<T>> {
+            let integer = integer(value, oid)?;
+            integer.map(|number| number.try_into().map_err(|_| out_of_range(oid))).transpose()
+        }
         match self {
-            Self::Bool(builder) => builder.append_option(integer.map(|number| number != 0)),
-            Self::Int16(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Int32(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Int64(builder) => builder.append_option(integer),
-            Self::Oid(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Float32(builder) => builder.append_option(real.map(|number| number as f32)),
-            Self::Float64(builder) => builder.append_option(real),
-            Self::Timestamp(builder) => builder.append_option(integer),
-            Self::Date(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
+            Self::Bool(builder) => builder.append_option(integer(value, oid)?.map(|number| number != 0)),
+            Self::Int16(builder) => builder.append_option(fitting(value, oid)?),
+            Self::Int32(builder) => builder.append_option(fitting(value, oid)?),
+            Self::Int64(builder) => builder.append_option(integer(value, oid)?),
+            Self::Oid(builder) => builder.append_option(fitting(value, oid)?),
+            Self::Float32(builder) => builder.append_option(real(value, oid)?.map(|number| number as f32)),
+            Self::Float64(builder) => builder.append_option(real(value, oid)?),
+            Self::Timestamp(builder) => builder.append_option(integer(value, oid)?),
+            Self::Date(builder) => builder.append_option(fitting(value, oid)?),
             Self::Text(builder) => {
                 let text = shown(value, names, oid);
                 builder.append_option(text.as_deref());
-                return 16 + text.map_or(0, |text| text.len());
+                return Ok(16 + text.map_or(0, |text| text.len()));
             }
             Self::Texts(builder) => {
                 let text = shown(value, names, oid);
                 builder.append_option(text.as_deref().and_then(elements));
-                return 16 + text.map_or(0, |text| 2 * text.len());
+                return Ok(16 + text.map_or(0, |text| 8 * text.len()));
             }
         }
-        16
+        Ok(16)
     }
 
     pub(super) fn finish(self) -> ArrayRef {
@@ -104,6 +98,51 @@ impl Column {
             Self::Text(mut builder) => Arc::new(builder.finish()),
             Self::Texts(mut builder) => Arc::new(builder.finish()),
         }
+    }
+}
+
+fn out_of_range(oid: u32) -> PgError {
+    PgError::new(code::NUMERIC_OUT_OF_RANGE, format!("value out of range for {}", type_name(oid)))
+}
+
+fn type_name(oid: u32) -> &'static str {
+    match oid {
+        oid::BOOL => "type boolean",
+        oid::INT2 => "type smallint",
+        oid::INT4 => "type integer",
+        oid::INT8 => "type bigint",
+        oid::OID => "type oid",
+        oid::FLOAT4 => "type real",
+        oid::FLOAT8 => "type double precision",
+        _ => "the type of the column",
+    }
+}
+
+fn integer(value: ValueRef<'_>, oid: u32) -> PgResult<Option<i64>> {
+    let invalid = |text: &str| {
+        let text = &text[..text.floor_char_boundary(100)];
+        PgError::new(code::INVALID_TEXT, format!("invalid input syntax for {}: \"{text}\"", type_name(oid)))
+    };
+    Ok(match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number),
+        // Both bounds are exact as floats.
+        ValueRef::Real(number) if (-(2f64.powi(63))..2f64.powi(63)).contains(&number) => {
+            Some(number.round() as i64)
+        }
+        ValueRef::Real(_) => return Err(out_of_range(oid)),
+        ValueRef::Text(text) | ValueRef::Blob(text) => match String::from_utf8_lossy(text).trim() {
+            "t" | "true" => Some(1),
+            "f" | "false" => Some(0),
+            text => Some(text.parse().map_err(|_| invalid(text))?),
+        },
+    })
+}
+
+fn real(value: ValueRef<'_>, oid: u32) -> PgResult<Option<f64>> {
+    match value {
+        ValueRef::Real(number) => Ok(Some(number)),
+        other => Ok(integer(other, oid)?.map(|number| number as f64)),
     }
 }
 

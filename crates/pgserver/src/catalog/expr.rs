@@ -33,8 +33,20 @@ pub(super) fn literal(value: Value) -> Expr {
     Expr::Value(ValueWithSpan::from(value))
 }
 
-pub(super) fn string(text: impl Into<String>) -> Expr {
-    literal(Value::SingleQuotedString(text.into()))
+/// A text. It must not have NUL characters.
+pub(super) fn string(text: impl AsRef<str>) -> Expr {
+    literal(Value::SingleQuotedString(doubled(text.as_ref(), '\'')))
+}
+
+/// A text whose quotes are doubled: the syntax tree then prints them as they are. Of others it can't know whether they are
+/// doubled.
+pub(super) fn doubled(text: &str, quote: char) -> String {
+    text.replace(quote, &format!("{quote}{quote}"))
+}
+
+/// A name as it is, in lower case if it is not in quotes.
+pub(super) fn folded(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 pub(super) fn not(negated: bool, expr: Expr) -> Expr {
@@ -53,11 +65,7 @@ pub(super) fn take(expr: &mut Expr) -> Expr {
 
 /// The last part of a name, in lower case, and the part before it.
 pub(super) fn parts(name: &ObjectName) -> (Option<String>, String) {
-    let folded = |part: &ObjectNamePart| match part.as_ident() {
-        Some(ident) if ident.quote_style.is_some() => ident.value.clone(),
-        Some(ident) => ident.value.to_lowercase(),
-        None => String::new(),
-    };
+    let folded = |part: &ObjectNamePart| part.as_ident().map(folded).unwrap_or_default();
     let mut names: Vec<_> = name.0.iter().map(folded).collect();
     let last = names.pop().unwrap_or_default();
     (names.pop(), last)
@@ -70,9 +78,6 @@ pub(super) fn function_name(function: &Function) -> String {
 
 /// The name that PostgreSQL gives to a column without one.
 pub(super) fn column_name(expr: &Expr) -> String {
-    let folded = |ident: &Ident| {
-        if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-    };
     match expr {
         Expr::Identifier(ident) => folded(ident),
         Expr::CompoundIdentifier(idents) => idents.last().map(folded).unwrap_or_default(),
@@ -237,7 +242,7 @@ pub(super) fn cast(value: Expr, data_type: &DataType, is_array: bool) -> Expr {
         "regrole" => call("pg_get_userbyid", vec![value]),
         "regproc" | "regprocedure" => {
             // They are kept as names.
-            call("replace", vec![value, string("pg_catalog."), string("")])
+            call("pg_replace", vec![value, string("pg_catalog."), string("")])
         }
         "text" | "varchar" | "name" | "bpchar" | "char" | "cstring" => match names {
             Some(function) => call(function, vec![value]),
@@ -247,6 +252,22 @@ pub(super) fn cast(value: Expr, data_type: &DataType, is_array: bool) -> Expr {
         "int2" | "int4" | "int8" | "oid" | "xid" => to(DataType::Integer(None)),
         "float4" | "float8" | "numeric" => to(DataType::Real),
         _ => value,
+    }
+}
+
+/// Keeps together what belongs together in the syntax tree: some operators of SQLite bind more tightly than PostgreSQL's.
+pub(super) fn enclose(operand: &mut Expr) {
+    let needs_parentheses = matches!(
+        operand,
+        Expr::BinaryOp { .. }
+            | Expr::InList { .. }
+            | Expr::InSubquery { .. }
+            | Expr::Between { .. }
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+    );
+    if needs_parentheses {
+        *operand = Expr::Nested(Box::new(take(operand)));
     }
 }
 
@@ -290,7 +311,6 @@ pub(super) fn table_function(
     let table = alias.as_ref().map_or(name, |alias| alias.name.value.as_str()).to_owned();
     let column =
         alias.as_ref().and_then(|alias| alias.columns.first()).map_or(&table, |column| &column.name.value);
-    let column = column.replace('"', "\"\"");
     let sql = match (name, args.as_slice()) {
         ("generate_series", [first, last, ..]) => format!(
             "WITH RECURSIVE g(v) AS (SELECT {first} WHERE {first} <= {last} UNION ALL SELECT v + 1 FROM g WHERE v < {last}) \

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use regex::{Regex, RegexBuilder};
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
+use super::{VALUE_BYTES_MAX, texts};
 use crate::encode::array::{elements, put_element};
 
 /// What functions look up. It changes with each statement, and with the tables of the service.
@@ -31,19 +31,26 @@ pub(super) struct TypeName {
 
 pub(super) type SharedNames = Arc<Mutex<Names>>;
 
-/// The most bytes of a compiled expression.
-const REGEX_BYTES_MAX: usize = 1 << 20;
-
 fn with<T>(names: &SharedNames, look_up: impl FnOnce(&Names) -> T) -> T {
     look_up(&names.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn failed(message: impl Into<String>) -> Error {
+pub(super) fn failed(message: impl Into<String>) -> Error {
     Error::UserFunctionError(message.into().into())
 }
 
+/// The error of a value that is too long, or takes too long to compute.
+pub(super) fn too_large() -> Error {
+    Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_TOOBIG), None)
+}
+
+/// Fails for values that SQLite would refuse, before they are made.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes > VALUE_BYTES_MAX { Err(too_large()) } else { Ok(()) }
+}
+
 /// An argument as text; `None` if it is NULL or missing.
-fn text(context: &Context<'_>, index: usize) -> Option<String> {
+pub(super) fn text(context: &Context<'_>, index: usize) -> Option<String> {
     if index >= context.len() {
         return None;
     }
@@ -55,17 +62,17 @@ fn text(context: &Context<'_>, index: usize) -> Option<String> {
     }
 }
 
-fn integer(context: &Context<'_>, index: usize) -> Option<i64> {
+pub(super) fn integer(context: &Context<'_>, index: usize) -> Option<i64> {
     text(context, index)?.trim().parse().ok()
 }
 
 /// The elements of `{a,b}`, or of a vector of numbers (`1 2`).
-fn array(text: &str) -> Vec<Option<String>> {
+pub(super) fn array(text: &str) -> Vec<Option<String>> {
     elements(text)
         .unwrap_or_else(|| text.split_whitespace().map(|element| Some(element.to_owned())).collect())
 }
 
-fn array_text(items: &[Option<String>]) -> String {
+pub(super) fn array_text(items: &[Option<String>]) -> String {
     let mut out = bytes::BytesMut::from(&b"{"[..]);
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
@@ -164,7 +171,7 @@ fn is_visible(schema: &str) -> bool {
 }
 
 /// A name in quotes, if it needs them.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -189,77 +196,27 @@ fn split_name(text: &str) -> (Option<String>, String) {
     (parts.pop(), name)
 }
 
-/// `LIKE` with an escape character.
-pub(super) fn like(text: &str, pattern: &str, escape: Option<char>) -> bool {
-    #[derive(PartialEq)]
-    enum Part {
-        Char(char),
-        One,
-        Many,
-    }
-    let mut parts = Vec::new();
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        parts.push(match c {
-            c if Some(c) == escape => match chars.next() {
-                Some(next) => Part::Char(next),
-                None => return false,
-            },
-            '%' => Part::Many,
-            '_' => Part::One,
-            c => Part::Char(c),
-        });
-    }
-    let text: Vec<char> = text.chars().collect();
-    // Goes back only to the last %.
-    let (mut at, mut part) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while at < text.len() {
-        match parts.get(part) {
-            Some(Part::Many) => {
-                retry = Some((at, part));
-                part += 1;
-                continue;
-            }
-            Some(Part::One) => {
-                (at, part) = (at + 1, part + 1);
-                continue;
-            }
-            Some(Part::Char(c)) if *c == text[at] => {
-                (at, part) = (at + 1, part + 1);
-                continue;
-            }
-            _ => {}
-        }
-        match retry {
-            Some((from, many)) => {
-                retry = Some((from + 1, many));
-                (at, part) = (from + 1, many + 1);
-            }
-            None => return false,
-        }
-    }
-    parts[part..].iter().all(|part| *part == Part::Many)
-}
-
 /// Collects an array.
 struct ArrayAgg;
 
-impl Aggregate<Vec<Option<String>>, Option<String>> for ArrayAgg {
-    fn init(&self, _: &mut Context<'_>) -> Result<Vec<Option<String>>> {
-        Ok(Vec::new())
+/// The elements, and the bytes of the array.
+type Collected = (Vec<Option<String>>, usize);
+
+impl Aggregate<Collected, Option<String>> for ArrayAgg {
+    fn init(&self, _: &mut Context<'_>) -> Result<Collected> {
+        Ok((Vec::new(), 0))
     }
 
-    fn step(&self, context: &mut Context<'_>, items: &mut Vec<Option<String>>) -> Result<()> {
-        if items.len() >= 1 << 20 {
-            return Err(failed("an array of too many elements"));
-        }
-        items.push(text(context, 0));
+    fn step(&self, context: &mut Context<'_>, (items, bytes): &mut Collected) -> Result<()> {
+        let item = text(context, 0);
+        *bytes += 1 + item.as_ref().map_or(4, String::len);
+        check_length(*bytes)?;
+        items.push(item);
         Ok(())
     }
 
-    fn finalize(&self, _: &mut Context<'_>, items: Option<Vec<Option<String>>>) -> Result<Option<String>> {
-        Ok(items.map(|items| array_text(&items)))
+    fn finalize(&self, _: &mut Context<'_>, collected: Option<Collected>) -> Result<Option<String>> {
+        Ok(collected.map(|(items, _)| array_text(&items)))
     }
 }
 
@@ -348,8 +305,7 @@ pub(super) fn add(connection: &Connection, names: &SharedNames) -> Result<()> {
     }
     connection.create_aggregate_function("array_agg", 1, flags, ArrayAgg)?;
     add_names(connection, names)?;
-    add_texts(connection)?;
-    add_arrays(connection)
+    texts::add(connection)
 }
 
 /// Functions about names and types.
@@ -431,144 +387,9 @@ fn add_names(connection: &Connection, names: &SharedNames) -> Result<()> {
     })
 }
 
-/// Functions of texts.
-fn add_texts(connection: &Connection) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    for (name, is_insensitive) in [("pg_regex", false), ("pg_iregex", true)] {
-        connection.create_scalar_function(name, 2, flags, move |context| {
-            let (Some(value), Some(_)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
-            let compile = |pattern: ValueRef<'_>| -> Result<Regex, Box<dyn std::error::Error + Send + Sync>> {
-                let pattern = pattern.as_str()?;
-                Ok(RegexBuilder::new(pattern)
-                    .case_insensitive(is_insensitive)
-                    .size_limit(REGEX_BYTES_MAX)
-                    .build()?)
-            };
-            let regex = context.get_or_create_aux(1, compile)?;
-            Ok(Some(regex.is_match(&value)))
-        })?;
-    }
-    for (name, is_insensitive) in [("pg_like", false), ("pg_ilike", true)] {
-        connection.create_scalar_function(name, -1, flags, move |context| {
-            let (Some(value), Some(pattern)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
-            let escape =
-                if context.len() > 2 { text(context, 2).and_then(|e| e.chars().next()) } else { Some('\\') };
-            let fold = |text: String| if is_insensitive { text.to_lowercase() } else { text };
-            Ok(Some(like(&fold(value), &fold(pattern), escape)))
-        })?;
-    }
-    connection.create_scalar_function("pg_bool", 1, flags, |context| {
-        let Some(value) = text(context, 0) else { return Ok(None) };
-        match value.to_lowercase().as_str() {
-            "t" | "true" | "1" | "on" | "yes" | "y" => Ok(Some(true)),
-            "f" | "false" | "0" | "off" | "no" | "n" => Ok(Some(false)),
-            _ => Err(failed(format!("invalid input syntax for type boolean: \"{value}\""))),
-        }
-    })?;
-    connection.create_scalar_function("pg_bool_text", 1, flags, |context| {
-        Ok(integer(context, 0).map(|value| if value == 0 { "false" } else { "true" }))
-    })?;
-    connection.create_scalar_function("quote_ident", 1, flags, |context| {
-        Ok(text(context, 0).map(|name| quoted(&name)))
-    })?;
-    connection.create_scalar_function("quote_literal", 1, flags, |context| {
-        Ok(text(context, 0).map(|value| format!("'{}'", value.replace('\'', "''"))))
-    })?;
-    connection.create_scalar_function("pg_size_pretty", 1, flags, |context| {
-        Ok(integer(context, 0).map(|size| format!("{size} bytes")))
-    })?;
-    connection.create_scalar_function("split_part", 3, flags, |context| {
-        let (Some(value), Some(by), Some(index)) = (text(context, 0), text(context, 1), integer(context, 2))
-        else {
-            return Ok(None);
-        };
-        let index = usize::try_from(index.saturating_sub(1)).unwrap_or(usize::MAX);
-        let part = if by.is_empty() { None } else { value.split(&by).nth(index).map(str::to_owned) };
-        Ok(Some(part.unwrap_or_default()))
-    })?;
-    connection.create_scalar_function("left", 2, flags, |context| {
-        let (Some(value), Some(count)) = (text(context, 0), integer(context, 1)) else { return Ok(None) };
-        Ok(Some(value.chars().take(usize::try_from(count).unwrap_or(0)).collect::<String>()))
-    })?;
-    connection.create_scalar_function("regexp_replace", -1, flags, |context| {
-        let (Some(value), Some(pattern), Some(with)) = (text(context, 0), text(context, 1), text(context, 2))
-        else {
-            return Ok(None);
-        };
-        let regex = RegexBuilder::new(&pattern)
-            .size_limit(REGEX_BYTES_MAX)
-            .build()
-            .map_err(|e| failed(e.to_string()))?;
-        let with =
-            with.replace('$', "$$").replace("\\1", "${1}").replace("\\2", "${2}").replace("\\&", "${0}");
-        let limit = if text(context, 3).is_some_and(|flags| flags.contains('g')) { 0 } else { 1 };
-        Ok(Some(regex.replacen(&value, limit, with.as_str()).into_owned()))
-    })
-}
-
-/// Functions of arrays, which are texts.
-fn add_arrays(connection: &Connection) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    connection.create_scalar_function("pg_array", -1, flags, |context| {
-        let items: Vec<_> = (0..context.len()).map(|index| text(context, index)).collect();
-        Ok(array_text(&items))
-    })?;
-    connection.create_scalar_function("pg_in_array", 2, flags, |context| {
-        let (Some(value), Some(items)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
-        Ok(Some(array(&items).contains(&Some(value))))
-    })?;
-    connection.create_scalar_function("pg_subscript", 2, flags, |context| {
-        let (Some(items), Some(index)) = (text(context, 0), integer(context, 1)) else { return Ok(None) };
-        let items = array(&items);
-        Ok(usize::try_from(index)
-            .ok()
-            .and_then(|index| items.into_iter().nth(index.checked_sub(1)?))
-            .flatten())
-    })?;
-    connection.create_scalar_function("array_to_string", -1, flags, |context| {
-        let (Some(items), Some(by)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
-        let null = text(context, 2);
-        let items: Vec<_> =
-            array(&items).into_iter().filter_map(|item| item.or_else(|| null.clone())).collect();
-        Ok(Some(items.join(&by)))
-    })?;
-    connection.create_scalar_function("string_to_array", 2, flags, |context| {
-        let (Some(value), Some(by)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
-        let parts: Vec<_> =
-            if by.is_empty() { vec![value] } else { value.split(&by).map(str::to_owned).collect() };
-        Ok(Some(array_text(&parts.into_iter().map(Some).collect::<Vec<_>>())))
-    })?;
-    for name in ["array_length", "array_upper", "cardinality"] {
-        connection.create_scalar_function(name, -1, flags, |context| {
-            let count = text(context, 0).map(|items| array(&items).len() as i64);
-            Ok(count.filter(|count| *count > 0 || context.len() == 1))
-        })?;
-    }
-    connection.create_scalar_function("array_lower", 2, flags, |context| {
-        Ok(text(context, 0).filter(|items| !array(items).is_empty()).map(|_| 1))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_as_in_sql() {
-        let check = |text, pattern, expected| {
-            assert_eq!(like(text, pattern, Some('\\')), expected, "{text} {pattern}")
-        };
-        check("lineitem", "line%", true);
-        check("lineitem", "%e%t%m", true);
-        check("lineitem", "line", false);
-        check("a_b", "a\\_b", true);
-        check("axb", "a\\_b", false);
-        check("axb", "a_b", true);
-        check("", "%", true);
-        check("a", "", false);
-        check("abc", "%%%%%%%%%%%%%%%%%%%%d", false);
-        check("x", "\\", false);
-    }
 
     #[test]
     fn names_are_quoted_where_they_must_be() {

@@ -4,11 +4,13 @@ mod column;
 mod expr;
 mod fill;
 mod functions;
+mod guard;
 mod recognise;
 mod rewrite;
 mod tables;
+mod texts;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -16,7 +18,7 @@ use arrow_schema::{Field, Schema};
 use lightship_transport::net::Service;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 pub(crate) use self::recognise::CatalogQuery;
 
@@ -33,14 +35,14 @@ use crate::types::{PgColumn, oid};
 
 /// How long what is known of the service's tables is used again. A tool's command is several statements.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a query of the catalog may take, and what its result may hold.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the result of a query may hold.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// The longest value, statement and intermediate result.
-const VALUE_BYTES_MAX: i32 = 8 << 20;
+/// The longest value and row.
+const VALUE_BYTES_MAX: usize = 1 << 20;
 /// For the recursion over syntax trees, whose depth is limited.
 const STACK_BYTES: usize = 64 << 20;
-const THREADS_MAX: usize = 4;
+/// Statements that may be looked at at a time. Besides, one query runs.
+const READERS_MAX: usize = 4;
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -65,9 +67,9 @@ impl Caller {
 pub(crate) struct Catalog {
     engine: Arc<Mutex<Engine>>,
     /// What was last found out about the service's tables.
-    known: tokio::sync::Mutex<Option<(Instant, Arc<Vec<TableEntry>>)>>,
-    /// Threads that may work for it at a time.
-    threads: Semaphore,
+    known: Mutex<Option<(Instant, Arc<Vec<TableEntry>>)>>,
+    /// Threads that may look at statements.
+    readers: Arc<Semaphore>,
 }
 
 struct Engine {
@@ -78,27 +80,25 @@ struct Engine {
     oids: fill::Oids,
 }
 
+/// Runs work that recurses over a syntax tree, on a thread of its own. The work goes on if nobody waits for it any more, so
+/// what limits the number of threads must belong to it.
+async fn on_large_stack<T: Send + 'static>(
+    work: impl FnOnce() -> PgResult<T> + Send + 'static,
+) -> PgResult<T> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("pg-catalog".into()).stack_size(STACK_BYTES);
+    let failed = |_| PgError::new(code::INTERNAL_ERROR, "the catalog has no thread");
+    thread.spawn(move || drop(sender.send(work()))).map_err(failed)?;
+    receiver.await.map_err(|_| PgError::new(code::INTERNAL_ERROR, "a query of the catalog has failed"))?
+}
+
 impl Catalog {
     pub(crate) fn new() -> rusqlite::Result<Self> {
         Ok(Self {
             engine: Arc::new(Mutex::new(Engine::new()?)),
-            known: tokio::sync::Mutex::default(),
-            threads: Semaphore::new(THREADS_MAX),
+            known: Mutex::default(),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
         })
-    }
-
-    /// Runs work that recurses over a syntax tree, on a thread of its own.
-    async fn on_large_stack<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> PgResult<T> + Send + 'static,
-    ) -> PgResult<T> {
-        // The semaphore is never closed.
-        let _slot = self.threads.acquire().await.ok();
-        let (sender, receiver) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("pg-catalog".into()).stack_size(STACK_BYTES);
-        let failed = |_| PgError::new(code::INTERNAL_ERROR, "the catalog has no thread");
-        thread.spawn(move || drop(sender.send(work()))).map_err(failed)?;
-        receiver.await.map_err(|_| PgError::new(code::INTERNAL_ERROR, "a query of the catalog has failed"))?
     }
 
     /// The query, if it is one of the catalog or about the session.
@@ -110,7 +110,13 @@ impl Catalog {
             return Ok(None);
         }
         let sql = sql.to_owned();
-        self.on_large_stack(move || recognise(&sql)).await
+        // The semaphore is never closed.
+        let slot = self.readers.clone().acquire_owned().await.ok();
+        on_large_stack(move || {
+            let _slot = slot;
+            recognise(&sql)
+        })
+        .await
     }
 
     /// The tables of the service, if the query needs them.
@@ -150,12 +156,11 @@ impl Catalog {
         service: &dyn Service,
     ) -> PgResult<RowStream> {
         let tables = self.tables(&query, service).await?;
-        let engine = self.engine.clone();
+        let mut engine = self.engine.clone().lock_owned().await;
         // Dropped with this future, when the statement is cancelled or the client has gone: others wait for the engine.
         let waiting = Arc::new(());
         let waits = Arc::downgrade(&waiting);
-        let rows = self.on_large_stack(move || {
-            let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = on_large_stack(move || {
             engine.prepare(tables, &caller)?;
             engine.run(query, &parameters, &caller, waits)
         });
@@ -171,20 +176,25 @@ impl Catalog {
         service: &dyn Service,
     ) -> PgResult<(Vec<u32>, Vec<PgColumn>)> {
         let tables = self.tables(&query, service).await?;
-        let engine = self.engine.clone();
-        self.on_large_stack(move || {
-            let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut engine = self.engine.clone().lock_owned().await;
+        let waiting = Arc::new(());
+        let waits = Arc::downgrade(&waiting);
+        let described = on_large_stack(move || {
             // Names and types of columns depend on nobody.
             let settings = Settings::new("");
             let caller =
                 Caller { user: String::new(), database: String::new(), process: 0, settings, now_us: 0 };
             engine.prepare(tables, &caller)?;
-            let parameters = query.parameters.clone();
-            let sql = Rewriter::new(&caller).rewrite(query.query)?;
-            let statement = engine.connection.prepare(&sql).map_err(|error| failed(&error))?;
-            Ok((parameters, columns(&statement, query.columns.as_deref())))
-        })
-        .await
+            let CatalogQuery { query, parameters, columns: known, .. } = query;
+            let sql = Rewriter::new(&caller).rewrite(query)?;
+            engine.guarded(waits, |engine| {
+                let statement = engine.connection.prepare(&sql).map_err(|error| failed(&error))?;
+                Ok((parameters, columns(&statement, known.as_deref())))
+            })
+        });
+        let described = described.await;
+        drop(waiting);
+        described
     }
 }
 
@@ -195,7 +205,7 @@ impl Engine {
         let connection = Connection::open_in_memory()?;
         // A name in double quotes is never a text.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
-        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX as i32)?;
         connection.execute_batch("PRAGMA temp_store = memory; PRAGMA cache_size = -8192;")?;
         let names = SharedNames::default();
         functions::add(&connection, &names)?;
@@ -206,6 +216,7 @@ impl Engine {
 
     /// Brings the tables up to date.
     fn prepare(&mut self, tables: Option<Arc<Vec<TableEntry>>>, caller: &Caller) -> PgResult<()> {
+        self.release()?;
         if let Some(tables) = tables
             && self.filled.as_ref().is_none_or(|filled| !Arc::ptr_eq(filled, &tables))
         {
@@ -225,13 +236,7 @@ impl Engine {
     ) -> PgResult<RowStream> {
         let known = query.columns;
         let sql = Rewriter::new(caller).rewrite(query.query)?;
-        let deadline = Instant::now() + QUERY_TIMEOUT;
-        let is_over = move || waits.strong_count() == 0 || Instant::now() > deadline;
-        let set = self.connection.progress_handler(10_000, Some(is_over));
-        set.map_err(|error| failed(&error))?;
-        let result = self.collect(&sql, parameters, known.as_deref());
-        let _ = self.connection.progress_handler(0, None::<fn() -> bool>);
-        result
+        self.guarded(waits, |engine| engine.collect(&sql, parameters, known.as_deref()))
     }
 
     fn collect(
@@ -255,7 +260,7 @@ impl Engine {
         while let Some(row) = rows.next().map_err(|error| failed(&error))? {
             for (index, builder) in builders.iter_mut().enumerate() {
                 let value = row.get_ref(index).map_err(|error| failed(&error))?;
-                bytes += builder.push(value, &self.names, columns[index].oid);
+                bytes += builder.push(value, &self.names, columns[index].oid)?;
             }
             count += 1;
             if bytes > RESULT_BYTES_MAX {
@@ -289,20 +294,27 @@ fn columns(statement: &rusqlite::Statement<'_>, known: Option<&[(String, Option<
 }
 
 fn failed(error: &rusqlite::Error) -> PgError {
+    use rusqlite::ErrorCode::{AuthorizationForStatementDenied, OutOfMemory, TooBig};
     let message = match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
         rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
         other => other.to_string(),
     };
-    let code = match message.as_str() {
-        text if text.starts_with("no such table") => code::UNDEFINED_TABLE,
-        text if text.starts_with("no such column") => code::UNDEFINED_COLUMN,
-        text if text.starts_with("no such function") => code::UNDEFINED_FUNCTION,
-        text if text.contains("syntax error") => code::FEATURE_NOT_SUPPORTED,
-        text if text.contains("does not exist") => code::UNDEFINED_OBJECT,
-        text if text.contains("interrupted") => code::QUERY_CANCELED,
-        text if text.contains("too big") || text.contains("out of memory") => code::OUT_OF_MEMORY,
-        _ => code::DATA_EXCEPTION,
+    let code = match error.sqlite_error_code() {
+        Some(TooBig) => code::PROGRAM_LIMIT,
+        Some(OutOfMemory) => code::OUT_OF_MEMORY,
+        Some(AuthorizationForStatementDenied) => code::FEATURE_NOT_SUPPORTED,
+        // SQLite has one code for all that is wrong with a statement.
+        _ => match message.as_str() {
+            text if text.starts_with("no such table") => code::UNDEFINED_TABLE,
+            text if text.starts_with("no such column") => code::UNDEFINED_COLUMN,
+            text if text.starts_with("no such function") => code::UNDEFINED_FUNCTION,
+            text if text.contains("too deep") || text.contains("too many") => code::PROGRAM_LIMIT,
+            text if text.starts_with("not authorized") => code::FEATURE_NOT_SUPPORTED,
+            text if text.contains("syntax error") => code::FEATURE_NOT_SUPPORTED,
+            text if text.contains("does not exist") => code::UNDEFINED_OBJECT,
+            _ => code::DATA_EXCEPTION,
+        },
     };
     PgError::new(code, format!("the catalog: {message}"))
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    BinaryOperator, Expr, Function, ObjectName, Query, SelectItem, TableFactor, UnaryOperator, Value,
-    ValueWithSpan, Visit as _, Visitor,
+    BinaryOperator, Expr, Function, ObjectName, Query, SelectItem, Statement, TableFactor, UnaryOperator,
+    Value, ValueWithSpan, Visit as _, Visitor,
 };
 
-use super::expr::{column_name, parts, select_of};
+use super::expr::{column_name, folded, parts, select_of};
 use super::rewrite::parse;
 use super::tables::type_of_column;
 use super::{names_of_types, tables};
@@ -55,6 +55,10 @@ const TIMES: &[&str] =
 const BYTES_MAX: usize = 128 << 10;
 /// The largest depth of its syntax tree.
 const DEPTH_MAX: usize = 2000;
+/// How often the tokens of a query may be read. The parser reads the arguments of a function, and what else is in
+/// parentheses, again for each of up to four things that they may be, at each level.
+const READS_MAX: u64 = 1 << 20;
+const READS_OF_LEVEL_MAX: u64 = 4;
 
 /// A query of the catalog.
 #[derive(Debug)]
@@ -84,15 +88,15 @@ pub(super) fn may_be(sql: &str) -> bool {
                     || name == "information_schema"
                     || SESSION.contains(&name.as_str())
                     || TIMES.contains(&name.as_str())
-                    || name.starts_with("reg")
+                    || names_of_types(&name).0.starts_with("reg")
             }
             _ => false,
         })
 }
 
-/// Fails for queries whose syntax tree could be too deep. It counts an upper bound of the depth: parts in parentheses are
-/// below what stands before them, and parts of a list are beside each other.
-fn check_depth(sql: &str) -> PgResult<()> {
+/// Fails for queries whose syntax tree could be too deep, or that could take too long to parse. It counts an upper bound of
+/// the depth: parts in parentheses are below what stands before them, and parts of a list are beside each other.
+fn check_complexity(sql: &str) -> PgResult<()> {
     let too_complex =
         || PgError::new(code::PROGRAM_LIMIT, "the query of the catalog is too long or too deep");
     if sql.len() > BYTES_MAX {
@@ -101,7 +105,14 @@ fn check_depth(sql: &str) -> PgResult<()> {
     // The tokens at each level of parentheses that are open, and their sum.
     let mut levels = vec![0];
     let mut sum = 0;
+    let (mut reads, mut reads_here) = (0u64, 1u64);
     for token in tokens(sql) {
+        match token.kind {
+            TokenKind::Symbol('(' | '[') => reads_here = reads_here.saturating_mul(READS_OF_LEVEL_MAX),
+            TokenKind::Symbol(')' | ']') => reads_here = (reads_here / READS_OF_LEVEL_MAX).max(1),
+            _ => {}
+        }
+        reads = reads.saturating_add(reads_here);
         let is =
             |words: &[&str]| words.iter().any(|word| sql[token.start..token.end].eq_ignore_ascii_case(word));
         let top = levels.len() - 1;
@@ -118,7 +129,7 @@ fn check_depth(sql: &str) -> PgResult<()> {
                 sum += 1;
             }
         }
-        if sum + levels.len() > DEPTH_MAX {
+        if sum + levels.len() > DEPTH_MAX || reads > READS_MAX {
             return Err(too_complex());
         }
     }
@@ -157,20 +168,26 @@ impl Visitor for Mentions {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         if let Some(with) = &query.with {
-            self.ctes.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.to_lowercase()));
+            self.ctes.extend(with.cte_tables.iter().map(|cte| folded(&cte.alias.name)));
         }
         ControlFlow::Continue(())
+    }
+
+    /// Nothing that writes is for the catalog, whatever it reads.
+    fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<()> {
+        ControlFlow::Break(())
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         match factor {
             TableFactor::Table { name, args: None, .. } => {
                 let (schema, relation) = parts(name);
-                match tables::relation(schema.as_deref(), &relation) {
-                    Some(name) => self.catalog.push(name),
-                    None if schema.is_none() && self.ctes.contains(&relation) => {}
-                    None => self.others.push(relation),
+                if schema.is_none() && self.ctes.contains(&relation) {
+                    return ControlFlow::Continue(());
                 }
+                let is_of_catalog = tables::is_of_catalog(schema.as_deref(), &relation);
+                let relations = if is_of_catalog { &mut self.catalog } else { &mut self.others };
+                relations.push(relation);
             }
             TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => self.call(name),
             _ => {}
@@ -234,15 +251,17 @@ fn is_time(query: &Query) -> bool {
 /// # Errors
 /// If it reads tables of the service, too.
 pub(super) fn recognise(sql: &str) -> PgResult<Option<CatalogQuery>> {
-    // Too deep to be looked at: if it is not for the catalog, the engine has the last word.
-    if let Err(error) = check_depth(sql) {
+    // Too complex to be looked at: if it is not for the catalog, the engine has the last word.
+    if let Err(error) = check_complexity(sql) {
         let mentions =
             tokens(sql).any(|token| sql[token.start..token.end].eq_ignore_ascii_case("pg_catalog"));
         return if mentions { Err(error) } else { Ok(None) };
     }
     let Some(query) = parse(sql) else { return Ok(None) };
     let mut mentions = Mentions::default();
-    let _ = query.visit(&mut mentions);
+    if query.visit(&mut mentions).is_break() {
+        return Ok(None);
+    }
     match (mentions.catalog.as_slice(), mentions.others.as_slice()) {
         ([], []) if mentions.calls_session || is_time(&query) => {}
         ([], _) => return Ok(None),
@@ -255,16 +274,11 @@ pub(super) fn recognise(sql: &str) -> PgResult<Option<CatalogQuery>> {
         }
     }
     let columns = select_of(&query).and_then(|select| {
+        // Quotes in names are doubled in the syntax tree.
+        let named = |name: String, expr: &Expr| Some((name.replace("\"\"", "\""), type_of(expr)));
         let column = |item: &SelectItem| match item {
-            SelectItem::UnnamedExpr(expr) => Some((column_name(expr), type_of(expr))),
-            SelectItem::ExprWithAlias { expr, alias } => {
-                let name = if alias.quote_style.is_some() {
-                    alias.value.clone()
-                } else {
-                    alias.value.to_lowercase()
-                };
-                Some((name, type_of(expr)))
-            }
+            SelectItem::UnnamedExpr(expr) => named(column_name(expr), expr),
+            SelectItem::ExprWithAlias { expr, alias } => named(folded(alias), expr),
             _ => None,
         };
         select.projection.iter().map(column).collect()
@@ -380,6 +394,16 @@ fn first_argument(function: &Function) -> Option<u32> {
     }
 }
 
+/// The type of what two operands are computed to.
+fn wider(left: Option<u32>, right: Option<u32>) -> Option<u32> {
+    const NUMBERS: [u32; 5] = [oid::INT2, oid::INT4, oid::INT8, oid::FLOAT4, oid::FLOAT8];
+    let rank = |oid: Option<u32>| NUMBERS.iter().position(|number| Some(*number) == oid);
+    match (rank(left), rank(right)) {
+        (Some(a), Some(b)) => Some(NUMBERS[a.max(b)]),
+        _ => left.or(right),
+    }
+}
+
 /// The type of an expression, as far as it can be told without its tables.
 fn type_of(expr: &Expr) -> Option<u32> {
     match expr {
@@ -414,7 +438,7 @@ fn type_of(expr: &Expr) -> Option<u32> {
             | BinaryOperator::Divide
             | BinaryOperator::Modulo
             | BinaryOperator::BitwiseAnd
-            | BinaryOperator::BitwiseOr => type_of(left).or_else(|| type_of(right)),
+            | BinaryOperator::BitwiseOr => wider(type_of(left), type_of(right)),
             BinaryOperator::StringConcat => Some(oid::TEXT),
             _ => Some(oid::BOOL),
         },
@@ -485,6 +509,18 @@ mod tests {
         assert!(recognise(&parentheses).unwrap().is_none());
         let wide = format!("select case {} end from pg_class", "when relkind = 'r' then 1 ".repeat(2000));
         assert!(recognise(&wide).unwrap().is_some());
+    }
+
+    #[test]
+    fn queries_that_take_long_to_parse_are_refused() {
+        for (open, close) in [("abs(", ")"), ("cast(", " as int)"), ("a in (", ")"), ("array[", "]")] {
+            for close in [close, "", "!"] {
+                let sql = format!("select {}1{} from pg_catalog.pg_class", open.repeat(50), close.repeat(50));
+                assert_eq!(recognise(&sql).unwrap_err().code, code::PROGRAM_LIMIT, "{sql}");
+            }
+        }
+        let tables = format!("select * from {}pg_catalog.pg_class", "((( select 1 from ".repeat(15));
+        assert_eq!(recognise(&tables).unwrap_err().code, code::PROGRAM_LIMIT);
     }
 
     #[test]

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    BinaryOperator, Expr, Function, Ident, ObjectName, Query, Select, SelectItem, TableFactor, Value,
-    ValueWithSpan, VisitMut as _, VisitorMut,
+    BinaryOperator, Expr, Function, Ident, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select,
+    SelectItem, TableFactor, Value, ValueWithSpan, VisitMut as _, VisitorMut, WindowType,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Token;
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::expr::{
-    access, argument, arguments, call, cast, column_name, function_name, in_array, like, literal, not,
-    number, operator, parts, plain_operator, string, table_alias, table_function, take,
+    access, argument, arguments, call, cast, column_name, doubled, enclose, folded, function_name, in_array,
+    like, literal, not, number, operator, parts, plain_operator, string, table_alias, table_function, take,
 };
 use super::functions::{ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO};
 use super::{Caller, tables};
@@ -47,7 +47,8 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("left", "left"),
     ("length", "length"),
     ("lower", "lower"),
-    ("ltrim", "ltrim"),
+    ("btrim", "pg_btrim"),
+    ("ltrim", "pg_ltrim"),
     ("max", "max"),
     ("min", "min"),
     ("nullif", "nullif"),
@@ -60,15 +61,15 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("quote_literal", "quote_literal"),
     ("rank", "rank"),
     ("regexp_replace", "regexp_replace"),
-    ("replace", "replace"),
+    ("replace", "pg_replace"),
     ("round", "round"),
     ("row_number", "row_number"),
-    ("rtrim", "rtrim"),
+    ("rtrim", "pg_rtrim"),
     ("set_config", "set_config"),
     ("split_part", "split_part"),
     ("string_agg", "group_concat"),
     ("string_to_array", "string_to_array"),
-    ("strpos", "instr"),
+    ("strpos", "pg_strpos"),
     ("substr", "substr"),
     ("substring", "substr"),
     ("sum", "sum"),
@@ -77,25 +78,92 @@ const FUNCTIONS: &[(&str, &str)] = &[
 
 /// Functions that the rewriter itself puts into queries.
 const INTERNAL: &[&str] = &[
-    "pg_like",
-    "pg_ilike",
-    "pg_regex",
-    "pg_iregex",
-    "pg_in_array",
     "pg_array",
+    "pg_bool",
+    "pg_bool_text",
+    "pg_btrim",
+    "pg_ilike",
+    "pg_in_array",
+    "pg_iregex",
+    "pg_like",
+    "pg_ltrim",
+    "pg_regclass",
+    "pg_regclass_name",
+    "pg_regex",
+    "pg_regnamespace",
+    "pg_regnamespace_name",
+    "pg_regtype",
+    "pg_replace",
+    "pg_rtrim",
+    "pg_strpos",
     "pg_subscript",
-    "substr",
-    "trim",
-    "instr",
-    "group_concat",
-    "json_object",
 ];
+
+/// Operators of JSON, which SQLite has as functions.
+const OPERATORS: &[&str] = &["->", "->>"];
+
+fn is_constant(name: &str) -> bool {
+    [ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO].iter().any(|names| names.contains(&name))
+}
+
+/// Whether a function of SQLite is one that queries are rewritten to.
+pub(super) fn is_target(name: &str) -> bool {
+    FUNCTIONS.iter().any(|(_, target)| *target == name)
+        || is_constant(name)
+        || INTERNAL.contains(&name)
+        || OPERATORS.contains(&name)
+}
 
 /// A parsed query of one statement, with a limit of its depth.
 pub(super) fn parse(sql: &str) -> Option<Query> {
-    let mut parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(64).try_with_sql(sql).ok()?;
+    let dialect = PostgreSqlDialect {};
+    let mut tokens = Tokenizer::new(&dialect, sql).tokenize().ok()?;
+    tokens.iter_mut().try_for_each(prepare_token)?;
+    let mut parser = Parser::new(&dialect).with_recursion_limit(64).with_tokens(tokens);
     let query = parser.parse_query().ok()?;
     matches!(parser.peek_token().token, Token::EOF).then_some(*query)
+}
+
+/// Changes a token so that the syntax tree prints what SQLite reads as the same. `None` for tokens for which there is no such
+/// thing.
+fn prepare_token(token: &mut Token) -> Option<()> {
+    let text = match token {
+        Token::Word(word) => {
+            match word.quote_style {
+                Some('"') => word.value = doubled(&word.value, '"'),
+                Some(_) => return None,
+                None => {}
+            }
+            return Some(());
+        }
+        Token::SingleQuotedString(text)
+        | Token::EscapedStringLiteral(text)
+        | Token::NationalStringLiteral(text)
+        | Token::UnicodeStringLiteral(text) => std::mem::take(text),
+        Token::DollarQuotedString(quoted) => std::mem::take(&mut quoted.value),
+        Token::Placeholder(name) => {
+            let number = name.strip_prefix('$')?;
+            return number.bytes().all(|b| b.is_ascii_digit()).then_some(());
+        }
+        Token::Char(_)
+        | Token::DoubleQuotedString(_)
+        | Token::TripleSingleQuotedString(_)
+        | Token::TripleDoubleQuotedString(_)
+        | Token::SingleQuotedByteStringLiteral(_)
+        | Token::DoubleQuotedByteStringLiteral(_)
+        | Token::TripleSingleQuotedByteStringLiteral(_)
+        | Token::TripleDoubleQuotedByteStringLiteral(_)
+        | Token::SingleQuotedRawStringLiteral(_)
+        | Token::DoubleQuotedRawStringLiteral(_)
+        | Token::TripleSingleQuotedRawStringLiteral(_)
+        | Token::TripleDoubleQuotedRawStringLiteral(_)
+        | Token::QuoteDelimitedStringLiteral(_)
+        | Token::NationalQuoteDelimitedStringLiteral(_)
+        | Token::HexStringLiteral(_) => return None,
+        _ => return Some(()),
+    };
+    *token = Token::SingleQuotedString(doubled(&text, '\''));
+    (!text.contains('\0')).then_some(())
 }
 
 /// Rewrites a query.
@@ -171,13 +239,10 @@ impl<'a> Rewriter<'a> {
             }
         }
         let known = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, sqlite)| *sqlite);
-        let is_constant =
-            || [ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO].iter().any(|names| names.contains(&name.as_str()));
         let target = match known {
             Some(target) => target.to_owned(),
-            None if is_constant() => name,
+            None if is_constant(&name) => name,
             // What this rewriter has put there.
-            None if name.starts_with("pg_reg") || name.starts_with("pg_bool") => name,
             None if INTERNAL.contains(&name.as_str()) => name,
             // Nothing has a definition or statistics, and everything is visible, of whatever kind it is.
             None if name.starts_with("pg_get_") => "pg_get_expr".into(),
@@ -202,8 +267,6 @@ impl<'a> Rewriter<'a> {
                 Value::Placeholder(name) if name.starts_with('$') => {
                     literal(Value::Placeholder(format!("?{}", &name[1..])))
                 }
-                Value::EscapedStringLiteral(text) | Value::NationalStringLiteral(text) => string(text),
-                Value::DollarQuotedString(quoted) => string(&quoted.value),
                 _ => return Ok(()),
             },
             Expr::CompoundIdentifier(idents) => {
@@ -234,9 +297,16 @@ impl<'a> Rewriter<'a> {
                         BinaryOperator::PGCustomBinaryOperator(name) => {
                             // OPERATOR(pg_catalog.=)
                             *op = plain_operator(name.last().map_or("", String::as_str))?;
+                            enclose(left);
+                            enclose(right);
                             Ok(())
                         }
-                        _ => Ok(()),
+                        BinaryOperator::And | BinaryOperator::Or => Ok(()),
+                        _ => {
+                            enclose(left);
+                            enclose(right);
+                            Ok(())
+                        }
                     };
                 };
                 not(negated, call(function, vec![take(left), take(right)]))
@@ -271,15 +341,15 @@ impl<'a> Rewriter<'a> {
             Expr::Trim { expr, trim_what, trim_where, .. } => {
                 use sqlparser::ast::TrimWhereField::{Leading, Trailing};
                 let function = match trim_where {
-                    Some(Leading) => "ltrim",
-                    Some(Trailing) => "rtrim",
-                    _ => "trim",
+                    Some(Leading) => "pg_ltrim",
+                    Some(Trailing) => "pg_rtrim",
+                    _ => "pg_btrim",
                 };
                 let mut args = vec![take(expr)];
                 args.extend(trim_what.take().map(|what| *what));
                 call(function, args)
             }
-            Expr::Position { expr, r#in } => call("instr", vec![take(r#in), take(expr)]),
+            Expr::Position { expr, r#in } => call("pg_strpos", vec![take(r#in), take(expr)]),
             _ => return Ok(()),
         };
         *expr = rewritten;
@@ -294,9 +364,8 @@ impl<'a> Rewriter<'a> {
                     return Ok(());
                 }
                 let Some(target) = tables::relation(schema.as_deref(), &relation) else {
-                    let message = format!("{relation} is not a relation of the catalog");
-                    let hint = "read the catalog and tables in separate statements";
-                    return Err(PgError::unsupported(message).hint(hint));
+                    let message = format!("relation \"{relation}\" does not exist in the catalog");
+                    return Err(PgError::new(code::UNDEFINED_TABLE, message));
                 };
                 if target != relation && alias.is_none() {
                     *alias = Some(table_alias(&relation));
@@ -319,14 +388,30 @@ impl<'a> Rewriter<'a> {
     }
 }
 
+/// Says where NULL is in an order: after all values in PostgreSQL, before them in SQLite.
+fn place_nulls(key: &mut OrderByExpr) {
+    let is_descending = key.options.asc == Some(false);
+    key.options.nulls_first.get_or_insert(is_descending);
+}
+
 impl VisitorMut for Rewriter<'_> {
     type Break = PgError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<PgError> {
         if let Some(with) = &query.with {
-            self.ctes.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.to_lowercase()));
+            self.ctes.extend(with.cte_tables.iter().map(|cte| folded(&cte.alias.name)));
         }
         query.locks.clear();
+        if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by {
+            keys.iter_mut().for_each(place_nulls);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<PgError> {
+        if let Expr::Function(Function { over: Some(WindowType::WindowSpec(window)), .. }) = expr {
+            window.order_by.iter_mut().for_each(place_nulls);
+        }
         ControlFlow::Continue(())
     }
 

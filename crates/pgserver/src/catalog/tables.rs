@@ -89,14 +89,25 @@ pub(super) fn declared(name: &str) -> u32 {
     }
 }
 
-/// The name in SQLite of a relation of the catalog.
+/// Whether a table of SQLite is a relation of the catalog.
+pub(super) fn is_relation(name: &str) -> bool {
+    RELATIONS.iter().any(|known| known.name == name)
+}
+
+/// Whether a name is that of a relation of the catalog, known or not: those of other schemas are the service's.
+pub(super) fn is_of_catalog(schema: Option<&str>, name: &str) -> bool {
+    match schema {
+        Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
+        None => is_relation(name),
+    }
+}
+
+/// The name in SQLite of a relation of the catalog. `None` if there is no such relation.
 pub(super) fn relation(schema: Option<&str>, name: &str) -> Option<String> {
     let name = match schema {
         Some("information_schema") => format!("information_schema_{name}"),
-        Some("pg_catalog") => return Some(name.to_owned()),
+        Some("pg_catalog") | None => name.to_owned(),
         Some(_) => return None,
-        None => name.to_owned(),
     };
-    let is_known = RELATIONS.iter().any(|known| known.name == name);
-    (is_known || schema.is_some()).then_some(name)
+    is_relation(&name).then_some(name)
 }

@@ -2,6 +2,7 @@
 
 use arrow_cast::display::array_value_to_string;
 
+use super::guard::QUERY_TIMEOUT;
 use super::*;
 
 fn caller() -> Caller {
@@ -184,4 +185,163 @@ fn a_query_that_nobody_waits_for_ends_at_once() {
     let Err(error) = engine.run(query, &[], &caller(), Weak::new()) else { panic!("it ended") };
     assert_eq!(error.code, code::QUERY_CANCELED);
     assert!(began.elapsed() < QUERY_TIMEOUT / 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn texts_and_names_stay_what_they_are() {
+    // A backslash means nothing in a text of SQL, nor in a name.
+    let sql =
+        r"select relname from pg_class where relname = 'x\'' union select name from pragma_function_list --'";
+    check(sql, &[]).await;
+    let sql = r"select 'it''s', '''''', E'a\'b', $$x'y$$, '\''', N'n' from pg_am limit 1";
+    check(sql, &[r"it's|''|a'b|x'y|\'|n"]).await;
+    check("select relname from pg_class where relname like 'pg!_am' escape '!'", &["pg_am"]).await;
+    let sql = r#"select 1 as "a\"", hex(randomblob(2)) --" from pg_am"#;
+    let (columns, rows) = ask(&mut engine(), sql, &[]).await.unwrap();
+    assert_eq!((columns.len(), columns[0].name.as_str()), (1, r#"a\", hex(randomblob(2)) --"#));
+    assert_eq!(rows, ["1", "1"]);
+    let (columns, _) = ask(&mut engine(), r#"select oid as "a""b" from pg_am"#, &[]).await.unwrap();
+    assert_eq!(columns[0].name, r#"a"b"#);
+    // Nor do the names of the user and the database.
+    let caller = Caller { user: r"x\' || randomblob(2) --".into(), database: "d''b".into(), ..caller() };
+    let query = recognise("select current_user, current_database()").unwrap().unwrap();
+    let waiting = Arc::new(());
+    let mut stream = engine().run(query, &[], &caller, Arc::downgrade(&waiting)).unwrap();
+    let batch = stream.next_batch().await.unwrap().unwrap();
+    let value = |column: usize| array_value_to_string(batch.column(column), 0).unwrap();
+    assert_eq!((value(0), value(1)), (caller.user, caller.database));
+}
+
+#[tokio::test]
+async fn nothing_but_the_catalog_is_reached() {
+    let check = async |sql: &str, expected: &str| {
+        let error = ask(&mut engine(), sql, &[]).await.unwrap_err();
+        assert_eq!(error.code, expected, "{sql}: {error:?}");
+    };
+    check("select * from pg_catalog.sqlite_master", code::UNDEFINED_TABLE).await;
+    check("select * from pg_catalog.pragma_function_list", code::UNDEFINED_TABLE).await;
+    check("select * from pg_catalog.\"pg_am union select 1, 2, 3, 4\"", code::UNDEFINED_TABLE).await;
+    check("select \"pg_regtype(1), randomblob\"(4) from pg_am", code::UNDEFINED_FUNCTION).await;
+    check("select pg_bool_nonsense(1) from pg_am", code::UNDEFINED_FUNCTION).await;
+    // Texts of other kinds are the engine's.
+    for sql in ["select B'x'' , randomblob(4) --' from pg_am", "select X'00'' , randomblob(4) --' from pg_am"]
+    {
+        assert!(recognise(sql).unwrap().is_none(), "{sql}");
+    }
+}
+
+#[test]
+fn nothing_is_written() {
+    for sql in [
+        "with x as (select oid from pg_class) delete from pg_type where oid in (select oid from x)",
+        "with x as (select oid from pg_class) insert into pg_am select oid, 'x', 'x', 'x' from x",
+        "with x as (select oid from pg_class) update pg_class set relname = 'x'",
+        "with x as (delete from pg_type returning oid) select * from x, pg_class",
+    ] {
+        assert!(recognise(sql).unwrap().is_none(), "{sql}");
+    }
+    // SQLite refuses what gets that far.
+    let mut engine = engine();
+    let waiting = Arc::new(());
+    for sql in [
+        "DELETE FROM pg_type",
+        "SELECT name FROM sqlite_master",
+        "SELECT hex(randomblob(2))",
+        "PRAGMA table_info(pg_am)",
+        "ATTACH ':memory:' AS x",
+    ] {
+        let done = engine.guarded(Arc::downgrade(&waiting), |engine| engine.collect(sql, &[], None));
+        let error = done.err().unwrap_or_else(|| panic!("{sql} was run"));
+        assert_eq!(error.code, code::FEATURE_NOT_SUPPORTED, "{sql}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn nulls_are_last_and_operators_bind_as_in_postgresql() {
+    check("select nullif(oid, 2) from pg_am order by 1", &["403", ""]).await;
+    check("select nullif(oid, 2) from pg_am order by 1 desc", &["", "403"]).await;
+    check("select nullif(oid, 2) from pg_am order by 1 nulls first", &["", "403"]).await;
+    let sql = "select oid, row_number() over (order by nullif(oid, 2)) from pg_am order by 1";
+    check(sql, &["2|2", "403|1"]).await;
+    let sql = "select 1 + 2 || 'x', 10 - 2 - 1, 2 * (3 + 4), not 1 = 2 and 1 < 2 from pg_am limit 1";
+    check(sql, &["3x|7|14|true"]).await;
+    check("with \"X\" as (select oid from pg_am) select count(*) from \"X\"", &["2"]).await;
+}
+
+#[tokio::test]
+async fn values_that_a_type_lacks_are_refused() {
+    let check_error = async |sql: &str, expected: &str| {
+        let error = ask(&mut engine(), sql, &[]).await.unwrap_err();
+        assert_eq!(error.code, expected, "{sql}: {error:?}");
+    };
+    check_error("select oid from (select 'abc' as oid from pg_am) x", code::INVALID_TEXT).await;
+    check_error("select 3000000000::int4 from pg_am", code::NUMERIC_OUT_OF_RANGE).await;
+    check("select 2 + 3000000000 from pg_am limit 1", &["3000000002"]).await;
+    let sql = "select left('abc', -1), left('abc', 2), split_part('a.b', '.', -1) from pg_am limit 1";
+    check(sql, &["ab|ab|b"]).await;
+}
+
+/// Statements that would need more memory or time than a node has. Each is refused while it is small.
+#[tokio::test]
+async fn hostile_queries_end_while_they_are_small() {
+    let mut engine = engine();
+    let text = "(with recursive x(a) as (select 'aaaaaaaaaaaaaaaa' union all select a || a from x where length(a) < 400000) \
+                select max(a) from x)";
+    let mut nested = String::from("with a0 as (select oid from pg_class)");
+    for level in 1..20 {
+        let before = level - 1;
+        nested.push_str(&format!(", a{level} as (select x.oid from a{before} x, a{before} y)"));
+    }
+    let types = "from pg_type a, pg_type b, pg_type c";
+    let wide = format!("from pg_type a, pg_type b, (select substr({text}, 1, 10000) as t) p");
+    for sql in [
+        // Sets of rows that grow.
+        format!(
+            "with recursive x(a, t) as (select oid, {text} from pg_am union select a + 1, t from x) select count(*) from x"
+        ),
+        format!("select a.oid {wide} order by b.typname || p.t || a.oid::text"),
+        format!("select count(distinct a.typname || b.typname || p.t) {wide}"),
+        format!("select p.t {wide}"),
+        format!("select count(*) over (partition by a.typname order by p.t || b.typname) {wide}"),
+        // Values that grow.
+        format!("select string_agg(a.typname || b.typname, ',') {types}"),
+        format!("select array_agg(a.typname || b.typname) {types}"),
+        format!("select array_agg(t.a || b.oid::text) from (select {text} as a) t, pg_type b"),
+        format!("select regexp_replace({text}, 'a', '{}', 'g') from pg_am", "\\&".repeat(10_000)),
+        format!(
+            "select regexp_replace(substr({text}, 1, 60000), '^.*$', '{}') from pg_am",
+            "\\&".repeat(100)
+        ),
+        format!("select replace({text}, 'a', {text}) from pg_am"),
+        format!("select array_to_string(string_to_array({text}, 'a'), {text}) from pg_am"),
+        format!("select array[{}] from (select {text} as a from pg_am) t", ["a"; 400].join(", ")),
+        // Patterns that match slowly.
+        format!("select {text} like '%' || {text} || 'b' from pg_am"),
+        format!("select {text} ~ '(a|aa|aaa){{1,400}}b' from pg_am"),
+        // References that multiply.
+        format!("{nested} select count(*) from a19"),
+    ] {
+        let error = match ask(&mut engine, &sql, &[]).await {
+            Ok((_, rows)) => panic!("{} rows of {sql}", rows.len()),
+            Err(error) => error,
+        };
+        let is_limit = [code::OUT_OF_MEMORY, code::PROGRAM_LIMIT].contains(&error.code);
+        assert!(is_limit, "{error:?}: {}", &sql[..sql.len().min(200)]);
+    }
+    // These take long in other engines.
+    for sql in [
+        format!("select strpos({text}, substr({text}, 1, 200000) || 'b') from pg_am limit 1"),
+        format!("select length(rtrim({text}, {text})) from pg_am limit 1"),
+    ] {
+        assert_eq!(ask(&mut engine, &sql, &[]).await.unwrap().1, ["0"]);
+    }
+    // It goes on.
+    assert_eq!(ask(&mut engine, "select amname from pg_am where oid = 2", &[]).await.unwrap().1, ["heap"]);
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak_kib < 500 << 10, "the process needed {peak_kib} KiB");
+    }
 }

@@ -153,8 +153,12 @@ impl Decimal<'_> {
 pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
     let word = |at: usize| Some(i16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let (count, weight, sign, scale) = (word(0)?, word(2)?, word(4)?, word(6)?);
-    if sign as u16 == 0xC000 {
-        return Some("NaN".into());
+    match sign as u16 {
+        0 | 0x4000 => {}
+        0xC000 => return Some("NaN".into()),
+        0xD000 => return Some("Infinity".into()),
+        0xF000 => return Some("-Infinity".into()),
+        _ => return None,
     }
     let (count, scale) = (usize::try_from(count).ok()?, usize::try_from(scale).ok()?);
     if bytes.len() != 8 + count * 2 || count > 250 || scale > 1000 || !(-250..250).contains(&weight) {

@@ -10,7 +10,9 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema};
 use lightship_wire::control::{Plan, Query};
 
-use super::{Contents, Outcome, Portal, Session, Transaction, formats, interruptible, simple};
+use super::{
+    ChangedSettings, Contents, Outcome, Portal, Session, Transaction, formats, interruptible, simple,
+};
 use crate::catalog::Caller;
 use crate::encode::Format;
 use crate::error::{Interruption, PgError, PgResult, code};
@@ -32,7 +34,7 @@ fn texts(columns: &[&str], rows: &[Vec<&str>]) -> PgResult<RowStream> {
 }
 
 /// Whether a statement changes rows. Its tag is then that of its first word.
-fn update_tag(sql: &str) -> Option<&'static str> {
+pub(super) fn update_tag(sql: &str) -> Option<&'static str> {
     let first = lexer::tokens(sql).next()?;
     match sql[first.start..first.end].to_ascii_lowercase().as_str() {
         "insert" => Some("INSERT 0"),
@@ -69,6 +71,11 @@ impl Session {
                 let is_commit = *command == Command::Commit && self.transaction != Transaction::Failed;
                 self.transaction = Transaction::Idle;
                 self.end_transaction();
+                if let Some(changed) = self.changed.take() {
+                    let ChangedSettings { committed, rolled_back } = *changed;
+                    let reports = self.settings.replace(if is_commit { committed } else { rolled_back });
+                    self.tell(reports);
+                }
                 done(if is_commit { "COMMIT" } else { "ROLLBACK" })
             }
             Command::Savepoint(tag) => self.needs_transaction(tag).map(|()| Outcome::Done((*tag).into())),
@@ -77,24 +84,22 @@ impl Session {
                 self.transaction = Transaction::Open;
                 done("ROLLBACK")
             }
-            Command::Set { name, value, .. } => {
-                let change = match value {
+            Command::Set { name, value, is_local } => {
+                let value = match value {
                     SetValue::Ignored => return done("SET"),
-                    SetValue::Default => self.settings.set(name, None)?,
-                    SetValue::Text(value) => self.settings.set(name, Some(value))?,
+                    SetValue::Default => None,
+                    SetValue::Text(value) => Some(value.as_str()),
                 };
-                self.tell(change.report);
-                if let Some(warning) = change.warning {
-                    self.warn(&warning);
+                if *is_local && self.transaction == Transaction::Idle {
+                    self.warn("SET LOCAL can only be used in transaction blocks");
+                    return done("SET");
                 }
+                self.set(name, value, *is_local)?;
                 done("SET")
             }
             Command::Reset(name) => {
                 match name {
-                    Some(name) => {
-                        let change = self.settings.set(name, None)?;
-                        self.tell(change.report);
-                    }
+                    Some(name) => self.set(name, None, false)?,
                     None => self.reset_all(),
                 }
                 done("RESET")
@@ -145,6 +150,10 @@ impl Session {
                 }
                 done(if name.is_some() { "CLOSE CURSOR" } else { "CLOSE CURSOR ALL" })
             }
+            // Before it has changed rows.
+            Command::Copy(copy) if update_tag(&copy.query).is_some() => {
+                Err(PgError::unsupported("COPY query must be a query").into())
+            }
             Command::Copy(copy) => match self.query(&copy.query, parameters, required).await? {
                 Outcome::Rows { stream, .. } => Ok(Outcome::Copy { copy: copy.clone(), stream }),
                 _ => Err(PgError::unsupported("COPY query must be a query").into()),
@@ -161,16 +170,45 @@ impl Session {
         Err(PgError::new(code::NO_ACTIVE_TRANSACTION, message).into())
     }
 
-    fn tell(&mut self, report: Option<(String, String)>) {
-        if let Some((name, value)) = report {
+    /// Tells the client about settings that have changed.
+    fn tell(&mut self, reports: impl IntoIterator<Item = (String, String)>) {
+        for (name, value) in reports {
             message::put_parameter_status(&mut self.link.out, &name, &value);
         }
     }
 
-    fn reset_all(&mut self) {
-        for report in self.settings.reset_all() {
-            self.tell(Some(report));
+    /// Notes what the settings will be when the transaction ends.
+    fn changed(&mut self) -> Option<&mut ChangedSettings> {
+        if self.transaction == Transaction::Idle {
+            return None;
         }
+        let settings = &self.settings;
+        let unchanged =
+            || Box::new(ChangedSettings { committed: settings.clone(), rolled_back: settings.clone() });
+        Some(self.changed.get_or_insert_with(unchanged))
+    }
+
+    /// Changes a setting; `None` is its default.
+    fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> PgResult<()> {
+        if let Some(changed) = self.changed()
+            && !is_local
+        {
+            changed.committed.set(name, value)?;
+        }
+        let change = self.settings.set(name, value)?;
+        self.tell(change.report);
+        if let Some(warning) = change.warning {
+            self.warn(&warning);
+        }
+        Ok(())
+    }
+
+    fn reset_all(&mut self) {
+        if let Some(changed) = self.changed() {
+            changed.committed.reset_all();
+        }
+        let reports = self.settings.reset_all();
+        self.tell(reports);
     }
 
     /// Starts a query: the catalog's, or the service's.
@@ -236,10 +274,10 @@ impl Session {
             );
         }
         self.check_portals()?;
-        let outcome = self.query(query, parameters, required).await?;
-        if !matches!(outcome, Outcome::Rows { .. }) {
+        if update_tag(query).is_some() {
             return Err(PgError::syntax("a cursor needs a query").into());
         }
+        let outcome = self.query(query, parameters, required).await?;
         let mut portal = Portal::started(outcome, is_held);
         portal.formats = vec![if is_binary { Format::Binary } else { Format::Text }];
         self.portals.insert(name.to_owned(), portal);

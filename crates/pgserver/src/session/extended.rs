@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
 use lightship_transport::net::Prepared;
 use tokio::sync::OnceCell;
 
+use super::commands::update_tag;
 use super::simple::{check_length, rows_tag};
 use super::{Contents, Outcome, Portal, Session, formats, interruptible};
 use crate::encode::Format;
@@ -41,7 +43,16 @@ struct Described {
 
 impl Statement {
     fn bytes(&self) -> usize {
-        OVERHEAD_BYTES + self.sql.len() * 2 + self.declared.len() * 4
+        let described = self.described.get().map_or(0, Described::bytes);
+        OVERHEAD_BYTES + self.sql.len() * 2 + self.declared.len() * 4 + described
+    }
+}
+
+impl Described {
+    fn bytes(&self) -> usize {
+        let columns = self.columns.iter().flat_map(|columns| columns.iter());
+        // A field of a schema takes some 200 bytes.
+        columns.map(|column| 64 + column.name.len()).sum::<usize>() + self.parameters.len() * 256
     }
 }
 
@@ -112,7 +123,9 @@ impl Session {
         let (portal, name) = (fields.string()?, fields.string()?);
         let asked = fields.formats()?;
         let count = fields.count(4)?;
-        let values = (0..count).map(|_| fields.value()).collect::<PgResult<Vec<_>>>()?;
+        // Copies: a part of a message would keep all of it.
+        let copied = |value: Option<Bytes>| value.map(|value| Bytes::copy_from_slice(&value));
+        let values = (0..count).map(|_| fields.value().map(copied)).collect::<PgResult<Vec<_>>>()?;
         let result_formats = fields.formats()?;
         fields.end()?;
         let statement = self.statement(&name)?;
@@ -158,7 +171,8 @@ impl Session {
             }
         }
         let bytes = OVERHEAD_BYTES
-            + parameters.iter().map(|p| 64 + p.value.as_ref().map_or(0, bytes::Bytes::len)).sum::<usize>();
+            + result_formats.len()
+            + parameters.iter().map(|p| 64 + p.value.as_ref().map_or(0, Bytes::len)).sum::<usize>();
         if portal.is_empty() {
             self.portals.remove("");
         } else if self.portals.contains_key(&portal) {
@@ -244,6 +258,7 @@ impl Session {
         };
         // A cursor of this name may be another one next time.
         if !matches!(statement.command, Some(Command::Fetch { .. })) {
+            self.check_prepared(described.bytes())?;
             let _ = statement.described.set(described.clone());
         }
         Ok(described)
@@ -312,7 +327,12 @@ impl Session {
     /// The columns of a portal. Its statement is started, unless it changes the session.
     async fn portal_columns(&mut self, portal: &mut Portal) -> Result<Option<Arc<[PgColumn]>>, Interruption> {
         if let Contents::Bound { statement, .. } = &portal.contents {
+            if let Some(command) = &statement.command {
+                self.check_transaction(command)?;
+            }
             match &statement.command {
+                // It is not to change rows yet.
+                Some(Command::Query) if update_tag(&statement.sql).is_some() => return Ok(None),
                 Some(Command::Query | Command::Show(_) | Command::ShowAll) => {
                     self.start_portal(portal).await?
                 }

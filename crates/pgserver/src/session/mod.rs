@@ -78,6 +78,12 @@ struct Portal {
     bytes: usize,
 }
 
+/// What the settings will be when the transaction ends.
+struct ChangedSettings {
+    committed: Settings,
+    rolled_back: Settings,
+}
+
 /// A session.
 pub(crate) struct Session {
     link: Link,
@@ -85,6 +91,8 @@ pub(crate) struct Session {
     user: String,
     database: String,
     settings: Settings,
+    /// Once the transaction has changed settings.
+    changed: Option<Box<ChangedSettings>>,
     key: SessionKey,
     transaction: Transaction,
     statements: HashMap<String, Arc<Statement>>,
@@ -134,6 +142,7 @@ impl Session {
             user,
             database,
             settings,
+            changed: None,
             key,
             transaction: Transaction::Idle,
             statements: HashMap::new(),
@@ -195,14 +204,16 @@ impl Session {
     async fn handle(&mut self, Message { kind, body }: Message) -> Result<(), SessionEnd> {
         let fields = Fields::new(body);
         match kind {
-            b'Q' => {
-                self.is_skipping = false;
-                return self.simple_query(fields).await;
-            }
             b'S' => return self.sync().await,
             // Data for a copy that has failed, or that never was.
             b'd' | b'c' | b'f' => return Ok(()),
             _ if self.is_skipping => return Ok(()),
+            b'Q' => return self.simple_query(fields).await,
+            // Like a query, it ends with the server being ready.
+            b'F' => {
+                self.report(&PgError::unsupported("function calls are not supported"));
+                return self.ready().await;
+            }
             b'H' => return self.link.flush().await,
             b'p' => return Err(SessionEnd::Fatal(PgError::protocol("unexpected password message"))),
             _ => {}
@@ -213,8 +224,8 @@ impl Session {
             b'B' => self.bind(fields).await,
             b'D' => self.describe(fields).await,
             b'E' => self.execute(fields).await,
-            b'C' => self.close(fields),
-            _ => Err(PgError::unsupported("function calls are not supported").into()),
+            // The link passes no other messages.
+            _ => self.close(fields),
         };
         self.key.end_statement();
         match done {

@@ -24,7 +24,12 @@ impl Session {
             message::put_empty(&mut self.link.out, b'I');
         }
         for statement in statements {
-            match Box::pin(self.simple_statement(statement)).await {
+            let done = match Box::pin(self.simple_statement(statement)).await {
+                // Others may follow that have no rows either.
+                Ok(()) => self.pause().await,
+                failed => failed,
+            };
+            match done {
                 Ok(()) => {}
                 Err(Interruption::Error(mut error)) => {
                     // Its place in the string.

@@ -164,3 +164,49 @@ fn queries_of_the_catalog_take_parameters() {
     client.execute("", 0);
     assert_eq!(client.sync()[1].values(), [Some("numbers".to_owned())]);
 }
+
+#[test]
+fn a_function_call_is_answered_without_a_sync() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send(b'F', &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let replies = client.until_ready();
+    assert_eq!(kinds(&replies), "EZ");
+    assert_eq!(replies[0].field(b'C').unwrap(), "0A000");
+    assert_eq!(kinds(&client.query("select 1")), "TDCZ");
+}
+
+#[test]
+fn everything_is_skipped_up_to_the_next_sync() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.execute("nonsense", 0);
+    client.send(b'Q', &strings(&["select 1"]));
+    client.send(b'F', &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(kinds(&client.sync()), "EZ");
+    assert_eq!(kinds(&client.query("select 1")), "TDCZ");
+}
+
+#[test]
+fn what_is_described_is_not_run() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.parse("", "delete from numbers", &[]);
+    client.bind("", "", &[], 0);
+    client.describe(b'P', "");
+    assert_eq!(kinds(&client.sync()), "12nZ");
+    assert!(server.tables.asked.lock().unwrap().is_empty());
+    // Nor is what can only fail.
+    assert_eq!(client.error("copy (delete from numbers) to stdout").0, "0A000");
+    assert_eq!(client.error("begin; declare c cursor for delete from numbers").0, "42601");
+    assert!(server.tables.asked.lock().unwrap().is_empty());
+    // Nothing is in a transaction that has failed.
+    client.query("rollback; begin");
+    client.parse("", "select 1", &[]);
+    client.bind("p", "", &[], 0);
+    client.execute("nonsense", 0);
+    assert_eq!(kinds(&client.sync()), "12EZ");
+    client.describe(b'P', "p");
+    assert_eq!(client.sync()[0].field(b'C').unwrap(), "25P02");
+    assert!(server.tables.asked.lock().unwrap().is_empty());
+}

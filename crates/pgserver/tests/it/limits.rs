@@ -125,6 +125,71 @@ fn prepared_statements_and_portals_are_limited() {
 }
 
 #[test]
+fn descriptions_count_as_what_a_client_holds() {
+    let server = TestServer::with(PgConfig { prepared_bytes_max: 256 << 10, ..PgConfig::default() });
+    let mut client = server.client();
+    for number in 0..10 {
+        let name = format!("s{number}");
+        client.parse(&name, "select * from wide", &[]);
+        client.describe(b'S', &name);
+        let replies = client.sync();
+        if let Some(error) = replies.iter().find(|reply| reply.kind == b'E') {
+            assert_eq!(error.field(b'C').unwrap(), "53200");
+            return;
+        }
+    }
+    panic!("the columns of 10 statements were kept");
+}
+
+#[test]
+fn many_small_statements_can_be_cancelled() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    // Their answers are more than the sockets hold.
+    client.send(b'Q', &strings(&[&"begin;".repeat(1 << 20)]));
+    // It has begun.
+    assert_eq!(client.receive().unwrap().kind, b'C');
+    let mut other = Client::open(server.address);
+    other.send_raw(&[&[0, 0, 0, 16, 4, 210, 22, 46][..], &client.key].concat());
+    assert_eq!(other.receive(), None);
+    let replies = client.until_ready();
+    assert_eq!(replies[replies.len() - 2].field(b'C').as_deref(), Some("57014"));
+}
+
+#[test]
+fn strangers_send_only_short_messages() {
+    let server = TestServer::with(PgConfig { tokens: vec!["secret".into()], ..PgConfig::default() });
+    for kind in [b'Q', b'P', b'B', b'd'] {
+        let mut client = Client::open(server.address);
+        client.send_raw(&startup(0x3_0000, &["user", "me"]));
+        assert_eq!(client.receive().unwrap().kind, b'R');
+        client.send_raw(&[&[kind][..], &(1i32 << 20).to_be_bytes()].concat());
+        assert_eq!(client.receive().unwrap().field(b'C').unwrap(), "54000");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn cancelled_queries_of_the_catalog_leave_no_threads() {
+    let server = TestServer::start();
+    let mut slow = server.client();
+    let endless =
+        "with recursive x(a) as (select 1 union all select a + 1 from x, pg_am) select count(*) from x";
+    slow.send(b'Q', &strings(&[endless]));
+    let mut brief = server.client();
+    brief.query("set statement_timeout = 1");
+    for _ in 0..100 {
+        brief.query("select count(*) from pg_class");
+    }
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    let threads = tasks.filter_map(name).filter(|name| name.trim() == "pg-catalog").count();
+    assert!(threads < 50, "{threads} threads");
+}
+
+#[test]
 fn quiet_clients_are_disconnected() {
     let brief = Duration::from_millis(200);
     let server = TestServer::with(PgConfig {

@@ -9,7 +9,7 @@ use arrow_array::*;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lightship_pgserver::{PgConfig, PgServer};
 use lightship_transport::net::{Answer, Prepared, Service};
-use lightship_wire::control::{ErrorCode, Failure, Query};
+use lightship_wire::control::{ErrorCode, Failure, Query, Reason};
 use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
 
@@ -27,8 +27,9 @@ struct Lite {
 }
 
 fn failure(error: rusqlite::Error) -> Failure {
-    let message = error.to_string().replace("no such table: ", "table not found: ");
-    Failure::new(ErrorCode::Sql, message)
+    let message = error.to_string();
+    let reason = if message.starts_with("no such table") { Reason::UndefinedTable } else { Reason::Syntax };
+    Failure::new(ErrorCode::Sql, message).because(reason)
 }
 
 fn data_type(declared: Option<&str>, first: ValueRef<'_>) -> DataType {

@@ -9,7 +9,7 @@ use arrow_array::*;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::StreamExt as _;
 use lightship_transport::net::{Answer, Prepared, Rows, Service};
-use lightship_wire::control::{ErrorCode, Failure, Query};
+use lightship_wire::control::{ErrorCode, Failure, Query, Reason};
 
 /// Rows of a batch of `numbers`, and its batches.
 pub(crate) const BATCH_ROWS: i64 = 1000;
@@ -84,9 +84,12 @@ fn columns() -> RecordBatch {
 fn not_found(sql: &str) -> Failure {
     match sql.to_lowercase().rsplit_once("from ") {
         Some((_, table)) => {
-            Failure::new(ErrorCode::Sql, format!("table 'datafusion.public.{table}' not found"))
+            Failure::new(ErrorCode::Sql, format!("no table {table}")).because(Reason::UndefinedTable)
         }
-        None => Failure { position: Some((1, 1)), ..Failure::new(ErrorCode::Sql, "expected a statement") },
+        None => Failure {
+            position: Some((1, 1)),
+            ..Failure::new(ErrorCode::Sql, "expected a statement").because(Reason::Syntax)
+        },
     }
 }
 
@@ -122,6 +125,11 @@ impl Tables {
         };
         Ok(match sql.to_lowercase().as_str() {
             "select 1" => self.one(batch(vec![("1", Arc::new(Int64Array::from(vec![1])))])),
+            "select * from wide" => {
+                let names: Vec<String> = (0..1000).map(|number| format!("column_{number}")).collect();
+                let column = || Arc::new(Int32Array::from(vec![1])) as ArrayRef;
+                self.one(batch(names.iter().map(|name| (name.as_str(), column())).collect()))
+            }
             "select * from types" => self.one(types()),
             "select t, i4 from types" => self.one(types().project(&[6, 2]).unwrap()),
             "select * from numbers" => {
@@ -132,7 +140,9 @@ impl Tables {
                 self.answer(numbers, rows)
             }
             "select * from broken" => {
-                let failure = Failure::new(ErrorCode::Data, "Divide by zero").hint("exclude it");
+                let failure = Failure::new(ErrorCode::Data, "Divide by zero")
+                    .because(Reason::DivisionByZero)
+                    .hint("exclude it");
                 self.answer(numbers, futures::stream::iter([Ok(of_batch(0)), Err(failure)]))
             }
             "select * from slow" => self.answer(numbers, futures::stream::pending()),

@@ -1,7 +1,7 @@
 //! The simple protocol, transactions, settings and cursors.
 
 use super::TestServer;
-use super::client::kinds;
+use super::client::{Client, kinds, strings};
 
 fn some(texts: &[&str]) -> Vec<Option<String>> {
     texts.iter().map(|text| Some((*text).to_owned())).collect()
@@ -132,4 +132,32 @@ fn cursors_return_rows_in_parts() {
     assert_eq!(client.rows("fetch forward 1 from d"), [some(&["0"])]);
     client.query("close d");
     assert_eq!(client.error("close d").0, "34000");
+}
+
+#[test]
+fn settings_end_with_their_transaction() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let shown = |client: &mut Client| client.rows("show statement_timeout")[0][0].clone().unwrap();
+    client.query("set statement_timeout = 7000");
+    // Of a transaction.
+    client.query("begin; set local statement_timeout = 8000");
+    assert_eq!(shown(&mut client), "8000");
+    client.query("commit");
+    assert_eq!(shown(&mut client), "7000");
+    // Of a transaction that is rolled back.
+    client.query("begin; set statement_timeout = 9000");
+    client.query("rollback");
+    assert_eq!(shown(&mut client), "7000");
+    client.query("begin; set statement_timeout = 9000; set local statement_timeout = 9500");
+    client.query("commit");
+    assert_eq!(shown(&mut client), "9000");
+    // The client is told what it must know.
+    client.query("begin; set application_name = 'x'");
+    let replies = client.query("rollback");
+    let report = replies.iter().find(|reply| reply.kind == b'S').unwrap();
+    assert_eq!(report.body, strings(&["application_name", ""]));
+    // Outside of a transaction it has no effect.
+    assert_eq!(kinds(&client.query("set local statement_timeout = 1")), "NCZ");
+    assert_eq!(shown(&mut client), "9000");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES, Task};
-use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
+use lightship_wire::control::{CAPABILITY_REASONS, ErrorCode, Failure, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::rows_bytes;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
@@ -186,7 +186,7 @@ impl Connection {
             (Carrier::Unix | Carrier::SharedMemory, Some(_)) => CAPABILITY_SEGMENTS,
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
-        let capabilities = capabilities | CAPABILITY_RANGE_FILES | CAPABILITY_STATEMENTS;
+        let capabilities = capabilities | CAPABILITY_RANGE_FILES | CAPABILITY_STATEMENTS | CAPABILITY_REASONS;
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
         let queue = ResultQueue::default();
         let incoming = queue.incoming.clone();

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use futures::future::OptionFuture;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES};
-use lightship_wire::control::{ErrorCode, Failure, Hello, Queued};
+use lightship_wire::control::{CAPABILITY_REASONS, ErrorCode, Failure, Hello, Queued};
 use lightship_wire::join::CAPABILITY_JOIN;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS};
 use lightship_wire::statement::CAPABILITY_STATEMENTS;
@@ -212,7 +212,7 @@ impl Handler {
             Arrival::Unix | Arrival::Rendezvous { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         let range_files = if self.service.has_range_files() { CAPABILITY_RANGE_FILES } else { 0 };
-        let capabilities = capabilities | range_files | CAPABILITY_STATEMENTS;
+        let capabilities = capabilities | range_files | CAPABILITY_STATEMENTS | CAPABILITY_REASONS;
         if capabilities & CAPABILITY_SEGMENTS == 0 {
             link.lend_nothing().await;
         }

@@ -148,7 +148,7 @@ impl Server {
 
     /// Fails the whole connection. The caller closes it after sending this.
     pub fn refuse(&mut self, failure: &Failure) {
-        self.outbox.push(FrameKind::Error, 0, 0, failure.encode());
+        self.outbox.push(FrameKind::Error, 0, 0, failure.encode_for(self.capabilities));
     }
 
     /// Accepts the query, with the columns of its result.
@@ -314,7 +314,7 @@ impl Server {
     /// Ends the stream with an error.
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
         if self.streams.contains_key(&stream) {
-            self.outbox.push(FrameKind::Error, 0, stream, failure.encode());
+            self.outbox.push(FrameKind::Error, 0, stream, failure.encode_for(self.capabilities));
             self.close(stream);
         }
     }

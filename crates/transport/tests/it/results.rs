@@ -3,7 +3,7 @@
 use lightship_transport::TransportError;
 use lightship_transport::net::{Listen, ServerConfig};
 use lightship_wire::Codec;
-use lightship_wire::control::{ErrorCode, Plan};
+use lightship_wire::control::{ErrorCode, Plan, Reason};
 
 use crate::support::*;
 
@@ -111,6 +111,7 @@ async fn failed_at_once_and_failed_halfway() {
         let error = ask(&mut connection, "many", plan(2)).await.expect_err("refused");
         let TransportError::Failed(failure) = &error else { panic!("{error}") };
         assert_eq!((failure.code, failure.position), (ErrorCode::Sql, Some((1, 1))));
+        assert_eq!(failure.reason, Some(Reason::Syntax));
 
         ask(&mut connection, "10 fail", plan(2)).await.expect("an answer");
         let rows = take(&mut connection, 0, 5 * BATCH_ROWS).await.expect("rows");

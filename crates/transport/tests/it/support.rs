@@ -15,7 +15,7 @@ use lightship_transport::net::{
     Service,
 };
 use lightship_transport::{Result, TransportError};
-use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
+use lightship_wire::control::{ErrorCode, Failure, Plan, Query, Reason};
 use lightship_wire::frame::{FrameHeader, FrameKind};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -58,7 +58,10 @@ impl Service for Shared {
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async move {
             let (count, then) = query.sql.split_once(' ').unwrap_or((&query.sql, ""));
-            let refuse = |_| Failure { position: Some((1, 1)), ..Failure::new(ErrorCode::Sql, "no number") };
+            let refuse = |_| Failure {
+                position: Some((1, 1)),
+                ..Failure::new(ErrorCode::Sql, "no number").because(Reason::Syntax)
+            };
             let count: u64 = count.parse().map_err(refuse)?;
             let guard = Guard(self.0.clone());
             let make = if then == "repeat" { repeating } else { batch };
