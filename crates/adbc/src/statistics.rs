@@ -5,7 +5,7 @@ use std::sync::Arc;
 use adbc_core::error::Result;
 use adbc_core::{constants, schemas};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, StringArray,
     StructArray, UnionArray, new_empty_array, new_null_array,
 };
 use arrow_schema::DataType;
@@ -27,8 +27,8 @@ pub(crate) struct RowCount {
 
 /// The statistics of a catalog, whose tables are in these schemas.
 pub(crate) fn batch(catalog: &str, names: &[String], counts: &[RowCount]) -> Result<RecordBatch> {
-    let of = |schema: &String| counts.iter().filter(move |count| count.schema == *schema);
-    let counts: Vec<&RowCount> = names.iter().flat_map(of).collect();
+    let counts: Vec<&RowCount> =
+        names.iter().flat_map(|name| counts.iter().filter(move |count| count.schema == *name)).collect();
     let lengths: Vec<usize> =
         names.iter().map(|name| counts.iter().filter(|c| c.schema == *name).count()).collect();
     let statistics = list(&schemas::STATISTICS_SCHEMA, lengths.into_iter(), statistics(&counts)?, None)?;

@@ -316,7 +316,7 @@ fn parameters_are_given_as_text() {
     }
     let sql = "select cast($1 as bigint) + 1 as n";
     assert_eq!(node.fetch(&[sql, "--quiet", "-p", "41"]).succeeds().text(), "n\n42\n");
-    node.fetch(&[sql, "-p", "x"]).fails(SOURCE, "parameter $1: ");
-    node.fetch(&[sql, "-p", "1", "-p", "2"]).fails(SOURCE, "the statement has 1 parameter");
-    node.fetch(&[sql]).fails(SOURCE, "no value for parameter $1");
+    node.fetch(&[sql, "-p", "x"]).fails(SOURCE, &["parameter $1: "]);
+    node.fetch(&[sql, "-p", "1", "-p", "2"]).fails(SOURCE, &["the statement has 1 parameter"]);
+    node.fetch(&[sql]).fails(SOURCE, &["no value for parameter $1"]);
 }

@@ -6,11 +6,12 @@ use arrow_cast::cast;
 use arrow_schema::DataType;
 use bytes::BytesMut;
 
-use super::assign::{WriteMethod, plain, way};
+use super::assign::{WriteMethod, way};
 use super::encode::{ColumnType, Encoder};
 use super::limit::Limit;
 use super::types::PgType;
-use crate::{Result, SourceError};
+use crate::Result;
+use crate::tables::cells::plain;
 
 /// Bytes of the length before an encoded value.
 const LENGTH_BYTES: usize = 4;
