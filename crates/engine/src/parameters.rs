@@ -10,6 +10,7 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use lightship_wire::control::Reason;
 
 use crate::error::{EngineError, Result};
 
@@ -38,6 +39,7 @@ pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
                 message: "a statement can't have both kinds of parameters, ? and $1".into(),
                 position: Some((place.line as u32, place.column as u32)),
                 hint: None,
+                reason: Some(Reason::Syntax),
             });
         }
     }
@@ -60,6 +62,7 @@ fn types(plan: &LogicalPlan) -> Result<Vec<DataType>> {
                 message: format!("{name} is not a parameter"),
                 position: None,
                 hint: Some(format!("parameters are $1 to ${PARAMETERS_MAX}, or ?")),
+                reason: Some(Reason::Parameters),
             });
         };
         if types.len() < number {
@@ -112,6 +115,12 @@ fn common(data_type: DataType) -> DataType {
     }
 }
 
+/// Whether a statement may have parameters.
+pub(crate) fn may_be_in(sql: &str) -> bool {
+    // Names of parameters that are refused begin with the last two.
+    sql.contains(['$', '?', ':', '@'])
+}
+
 /// A plan without parameters.
 ///
 /// # Errors
@@ -123,6 +132,7 @@ pub(crate) fn bind_none(plan: LogicalPlan) -> Result<LogicalPlan> {
             message: format!("no value for parameter $1{}", if count > 1 { " and others" } else { "" }),
             position: None,
             hint: Some("put the values into the statement, or use a client that sends them".into()),
+            reason: Some(Reason::Parameters),
         });
     }
     Ok(plan)
@@ -146,13 +156,17 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
             ),
             position: None,
             hint: None,
+            reason: Some(Reason::Parameters),
         });
     }
     if types.is_empty() {
         return Ok(plan);
     }
     let values = types.iter().zip(parameters.columns()).enumerate().map(|(index, (wanted, column))| {
-        let failed = |why: String| EngineError::Data(format!("parameter ${}: {why}", index + 1));
+        let failed = |why: String| EngineError::Value {
+            message: format!("parameter ${}: {why}", index + 1),
+            reason: Reason::InvalidValue,
+        };
         let value = ScalarValue::try_from_array(column, 0).map_err(|error| failed(error.to_string()))?;
         if *wanted == DataType::Null || wanted == column.data_type() {
             return Ok(value);
