@@ -111,7 +111,7 @@ def test_errors_say_where_and_what_to_do(sales: str, postgres: str, sqlite_uri: 
     assert caught.value.sqlstate == "22012"
     with pytest.raises(lightship.ProgrammingError) as caught:
         lightship.read_sql(sales, "select regio from sales")
-    assert caught.value.sqlstate == "42000"
+    assert caught.value.sqlstate == "42703"
     with pytest.raises(lightship.OperationalError) as caught:
         lightship.read_sql("lightship://127.0.0.1:1", "select 1")
     assert caught.value.kind == "network"

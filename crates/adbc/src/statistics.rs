@@ -5,8 +5,8 @@ use std::sync::Arc;
 use adbc_core::error::Result;
 use adbc_core::{constants, schemas};
 use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, StringArray,
-    StructArray, UnionArray, new_empty_array, new_null_array,
+    ArrayRef, BooleanArray, Float64Array, Int16Array, Int64Array, RecordBatch, StringArray, StructArray,
+    UnionArray, new_empty_array, new_null_array,
 };
 use arrow_schema::DataType;
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use arrow_schema::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use lightship_rangefile::RangeError;
 use lightship_sources::SourceError;
-use lightship_wire::control::{ErrorCode, Failure};
+use lightship_wire::control::{ErrorCode, Failure, Reason};
 
 use crate::threads::{QueryPhase, panicked};
 
@@ -26,6 +27,8 @@ pub enum EngineError {
         position: Option<(u32, u32)>,
         /// What may have been meant.
         hint: Option<String>,
+        /// What programs may react to.
+        reason: Option<Reason>,
     },
     /// The values of a statement's parameters are too few, too many, or of the wrong type.
     #[error("{message}")]
@@ -34,6 +37,8 @@ pub enum EngineError {
         message: String,
         /// What to do.
         hint: String,
+        /// What programs may react to.
+        reason: Reason,
     },
     /// The statement does more than read.
     #[error("{0}")]
@@ -55,6 +60,14 @@ pub enum EngineError {
     /// A value can't be computed.
     #[error("{0}")]
     Data(String),
+    /// A value can't be computed, for a reason that programs may react to.
+    #[error("{message}")]
+    Value {
+        /// What can't be computed.
+        message: String,
+        /// Why.
+        reason: Reason,
+    },
     /// More memory was needed than is available.
     #[error("{message}")]
     Limit {
@@ -109,11 +122,16 @@ impl EngineError {
             Self::Source(SourceError::RowTooLarge { .. }) => ErrorCode::Limit,
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
-            Self::Data(_) | Self::BadFile { .. } => ErrorCode::Data,
+            Self::Data(_) | Self::Value { .. } | Self::BadFile { .. } => ErrorCode::Data,
             Self::Limit { .. } | Self::TooComplex { .. } => ErrorCode::Limit,
             Self::Config(_) | Self::Internal(_) | Self::Panic { .. } => ErrorCode::Internal,
         };
         let mut failure = Failure::new(code, self.to_string());
+        match self {
+            Self::Sql { reason, .. } => failure.reason = *reason,
+            Self::Value { reason, .. } | Self::Parameters { reason, .. } => failure.reason = Some(*reason),
+            _ => {}
+        }
         match self {
             Self::Sql { position, hint, .. } | Self::TooComplex { position, hint, .. } => {
                 (failure.position, failure.hint) = (*position, hint.clone());
@@ -155,6 +173,7 @@ impl From<DataFusionError> for EngineError {
     fn from(error: DataFusionError) -> Self {
         use DataFusionError as E;
         if let Some(diagnostic) = error.diagnostic() {
+            let reason = reason_of(error.find_root());
             let position = diagnostic.span.map(|span| (span.start.line as u32, span.start.column as u32));
             let help = diagnostic
                 .notes
@@ -166,6 +185,7 @@ impl From<DataFusionError> for EngineError {
                 message: diagnostic.message.clone(),
                 position,
                 hint: Some(hint).filter(|hint| !hint.is_empty()),
+                reason,
             };
         }
         match error {
@@ -193,7 +213,7 @@ impl From<DataFusionError> for EngineError {
                 Err(error) => Self::Internal(error.to_string()),
             },
             E::ArrowError(inner, context) => match *inner {
-                arrow_schema::ArrowError::ExternalError(inner) => Self::from(E::External(inner)),
+                ArrowError::ExternalError(inner) => Self::from(E::External(inner)),
                 inner => Self::of_shared(&E::ArrowError(Box::new(inner), context)),
             },
             error => Self::of_shared(&error),
@@ -224,19 +244,23 @@ impl EngineError {
                     ParserError::ParserError(text) | ParserError::TokenizerError(text) => text.clone(),
                 };
                 let position = position_in(&message);
-                Self::Sql { message, position, hint: None }
+                Self::Sql { message, position, hint: None, reason: Some(Reason::Syntax) }
             }
             E::Plan(_) | E::SchemaError(_, _) | E::NotImplemented(_) | E::Configuration(_) => {
                 let hint = repeats_a_name(error)
                     .then(|| "name one of the columns in the query, as in `select a, a as a_2`".into());
-                Self::Sql { message, position: None, hint }
+                Self::Sql { message, position: None, hint, reason: reason_of(error) }
             }
-            E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
+            E::ArrowError(_, _) | E::Execution(_) => match reason_of(error) {
+                Some(reason) => Self::Value { message, reason },
+                None => Self::Data(message),
+            },
             // DataFusion says this when the types of a BETWEEN can't be compared: a mistake in the statement.
             E::Internal(fault) if fault.starts_with("Failed to coerce types") => Self::Sql {
                 message: fault.clone(),
                 position: None,
                 hint: Some("cast one of the operands".into()),
+                reason: None,
             },
             E::Internal(fault) => Self::Panic { part: QueryPhase::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
@@ -276,12 +300,16 @@ impl EngineError {
     /// A copy of the error, for each of those that wait for the same failed work.
     fn of_same(&self) -> Self {
         match self {
-            Self::Sql { message, position, hint } => {
-                Self::Sql { message: message.clone(), position: *position, hint: hint.clone() }
+            Self::Sql { message, position, hint, reason } => Self::Sql {
+                message: message.clone(),
+                position: *position,
+                hint: hint.clone(),
+                reason: *reason,
+            },
+            Self::Parameters { message, hint, reason } => {
+                Self::Parameters { message: message.clone(), hint: hint.clone(), reason: *reason }
             }
-            Self::Parameters { message, hint } => {
-                Self::Parameters { message: message.clone(), hint: hint.clone() }
-            }
+            Self::Value { message, reason } => Self::Value { message: message.clone(), reason: *reason },
             Self::Forbidden(message) => Self::Forbidden(message.clone()),
             Self::Source(source) => Self::File(source.to_string()),
             Self::File(message) => Self::File(message.clone()),
@@ -305,6 +333,28 @@ impl From<EngineError> for DataFusionError {
     fn from(error: EngineError) -> Self {
         Self::External(Box::new(error))
     }
+}
+
+/// What programs may react to in an error of DataFusion's.
+fn reason_of(error: &DataFusionError) -> Option<Reason> {
+    Some(match error {
+        DataFusionError::SQL(_, _) => Reason::Syntax,
+        DataFusionError::SchemaError(fault, _) => match **fault {
+            SchemaError::FieldNotFound { .. } => Reason::UndefinedColumn,
+            SchemaError::AmbiguousReference { .. } => Reason::AmbiguousColumn,
+            SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => {
+                Reason::DuplicateColumn
+            }
+        },
+        DataFusionError::NotImplemented(_) => Reason::Unsupported,
+        DataFusionError::ArrowError(fault, _) => match **fault {
+            ArrowError::DivideByZero => Reason::DivisionByZero,
+            ArrowError::ArithmeticOverflow(_) => Reason::OutOfRange,
+            ArrowError::CastError(_) | ArrowError::ParseError(_) => Reason::InvalidValue,
+            _ => return None,
+        },
+        _ => return None,
+    })
 }
 
 /// Whether a list of columns has a name twice.

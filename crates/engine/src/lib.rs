@@ -29,6 +29,7 @@ mod service;
 mod statement;
 mod stop;
 mod threads;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use lightship_wire::control::Reason;
 
 use crate::error::{EngineError, Result};
 
@@ -38,6 +39,7 @@ pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
                 message: "a statement can't have both kinds of parameters, ? and $1".into(),
                 position: Some((place.line as u32, place.column as u32)),
                 hint: None,
+                reason: Some(Reason::Syntax),
             });
         }
     }
@@ -60,6 +62,7 @@ fn types(plan: &LogicalPlan) -> Result<Vec<DataType>> {
                 message: format!("{name} is not a parameter"),
                 position: None,
                 hint: Some(format!("parameters are $1 to ${PARAMETERS_MAX}, or ?")),
+                reason: Some(Reason::Parameters),
             });
         };
         if types.len() < number {
@@ -112,6 +115,12 @@ fn common(data_type: DataType) -> DataType {
     }
 }
 
+/// Whether a statement may have parameters.
+pub(crate) fn may_be_in(sql: &str) -> bool {
+    // Names of parameters that are refused begin with the last two.
+    sql.contains(['$', '?', ':', '@'])
+}
+
 /// A plan without parameters.
 ///
 /// # Errors
@@ -126,6 +135,7 @@ pub(crate) fn bind_none(plan: LogicalPlan) -> Result<LogicalPlan> {
                 "give the values beside the statement: `-p VALUE` of the command, parameters of a driver"
                     .into(),
             ),
+            reason: Some(Reason::Parameters),
         });
     }
     Ok(plan)
@@ -148,6 +158,7 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
                 of(given, "value"),
             ),
             hint: "give one value for each ?, or for each number of $1, $2 and so on".into(),
+            reason: Reason::Parameters,
         });
     }
     if types.is_empty() {
@@ -161,6 +172,7 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
             } else {
                 format!("the statement requires a value of type {wanted}; a cast in it changes that, as in $1::text")
             },
+            reason: Reason::InvalidValue,
         };
         let value = ScalarValue::try_from_array(column, 0).map_err(|error| failed(error.to_string()))?;
         if *wanted == DataType::Null || wanted == column.data_type() {

@@ -17,6 +17,7 @@ use datafusion::physical_plan::{
     execute_stream,
 };
 use datafusion::prelude::SQLOptions;
+use datafusion::sql::parser::Statement;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::{Delivery, Prepared, Rows};
@@ -32,6 +33,7 @@ use crate::meter::{Meter, ObservedQuery, metered, metered_batches};
 use crate::range::table::RangeTable;
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{QueryPhase, Threads};
+use crate::unknown::unknown_name;
 use crate::{Engine, parameters, statement};
 
 /// How long a cluster query waits for others to end.
@@ -68,13 +70,14 @@ impl Engine {
     /// As [`Engine::query`].
     pub fn prepare<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
         Box::pin(async move {
-            let state = match &self.cluster {
+            let mut state = match &self.cluster {
                 None => self.context.state(),
                 Some(cluster) => {
                     cluster.members().tried().await;
                     cluster.state()?
                 }
             };
+            set_time(&mut state);
             let text = sql.to_owned();
             self.threads.block(QueryPhase::Planning, || async move { prepare(&text, &state).await }).await
         })
@@ -121,6 +124,7 @@ impl Engine {
         let parameters = parameters.cloned();
         let room = Room { memory: self.room.clone(), meter: meter.clone(), arrived };
         state.config_mut().set_extension(Arc::new(stop));
+        set_time(&mut state);
         let begun = self.threads.block(QueryPhase::Planning, || async move {
             metered(planning, begin(&text, parameters.as_ref(), &state, cluster, room)).await
         });
@@ -165,7 +169,8 @@ async fn begin(
     check_allowed(&plan)?;
     let plan = match parameters {
         Some(parameters) => parameters::bind(plan, parameters)?,
-        None => parameters::bind_none(plan)?,
+        None if parameters::may_be_in(sql) => parameters::bind_none(plan)?,
+        None => plan,
     };
     // If the client has gone, the query ends here.
     tokio::task::yield_now().await;
@@ -241,9 +246,30 @@ async fn plan_of(sql: &str, state: &SessionState) -> Result<(LogicalPlan, Aliase
     let mut statement = statement::parse(sql, options)?;
     let aliases = Aliases::add_to(&mut statement, sql);
     if aliases.is_empty() {
-        return Err(error.into());
+        return Err(with_reason(error, &statement, state));
     }
-    Ok((state.statement_to_plan(statement).await?, aliases))
+    match state.statement_to_plan(statement.clone()).await {
+        Ok(plan) => Ok((plan, aliases)),
+        Err(error) => Err(with_reason(error, &statement, state)),
+    }
+}
+
+/// The error of a statement that can't be planned, with what programs may react to.
+fn with_reason(error: DataFusionError, statement: &Statement, state: &SessionState) -> EngineError {
+    let mut error = EngineError::from(error);
+    if let EngineError::Sql { reason: reason @ None, .. } = &mut error {
+        *reason = unknown_name(statement, state);
+    }
+    error
+}
+
+/// Sets the time that `now()` and the like return in a query. It has whole microseconds, as in PostgreSQL: not all clients
+/// can read more.
+fn set_time(state: &mut SessionState) {
+    state.mark_start_execution();
+    if let Some(time) = &mut state.execution_props_mut().query_execution_start_time {
+        *time -= Duration::from_nanos((time.timestamp_subsec_nanos() % 1000).into());
+    }
 }
 
 /// Whether a statement adds rows to a range file.

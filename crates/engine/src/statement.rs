@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use lightship_wire::control::Reason;
 
 use crate::dialect::BoundedDialect;
 use crate::error::{EngineError, Result};
@@ -165,6 +166,7 @@ fn only(message: &str) -> EngineError {
         message: message.into(),
         position: None,
         hint: Some("send one SELECT at a time".into()),
+        reason: Some(Reason::Syntax),
     }
 }
 

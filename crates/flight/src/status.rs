@@ -1,7 +1,7 @@
 //! Failures as statuses of gRPC.
 
 use lightship_wire::control::{ErrorCode, Failure};
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 /// The most bytes of a message and of a hint. They are sent in headers, of which many clients accept 8 KiB, and each
@@ -11,6 +11,8 @@ const HINT_BYTES_MAX: usize = 512;
 
 /// The trailer with the number of the [`ErrorCode`], of which several have the same code in gRPC.
 pub(crate) const CODE_TRAILER: &str = "lightship-code";
+/// The trailer with what programs may react to, as SQLSTATE.
+pub(crate) const SQLSTATE_TRAILER: &str = "lightship-sqlstate";
 /// The trailer that says whether a retry may succeed.
 pub(crate) const RETRYABLE_TRAILER: &str = "lightship-retryable";
 
@@ -46,6 +48,9 @@ pub(crate) fn status(failure: &Failure) -> Status {
     if let Ok(retryable) = failure.retryable.to_string().parse() {
         trailers.insert(RETRYABLE_TRAILER, retryable);
     }
+    if let Some(reason) = failure.reason {
+        trailers.insert(SQLSTATE_TRAILER, MetadataValue::from_static(reason.sqlstate()));
+    }
     Status::with_metadata(code(failure), message, trailers)
 }
 
@@ -65,6 +70,8 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use lightship_wire::control::Reason;
+
     use super::*;
 
     #[test]
@@ -86,6 +93,9 @@ mod tests {
             let number = status.metadata().get(CODE_TRAILER).unwrap().to_str().unwrap();
             assert_eq!(number, (error as u16).to_string());
         }
+        let unknown = Failure::new(ErrorCode::Sql, "no such table").because(Reason::UndefinedTable);
+        assert_eq!(status(&unknown).metadata().get(SQLSTATE_TRAILER).unwrap().to_str().unwrap(), "42P01");
+        assert!(status(&Failure::new(ErrorCode::Sql, "x")).metadata().get(SQLSTATE_TRAILER).is_none());
         let retryable = Failure { retryable: true, ..Failure::new(ErrorCode::Source, "gone") };
         assert_eq!(status(&retryable).code(), Code::Unavailable);
         let placed = Failure { position: Some((1, 8)), ..Failure::new(ErrorCode::Sql, "no such column") };

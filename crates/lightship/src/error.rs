@@ -5,7 +5,9 @@ use std::io::ErrorKind as IoErrorKind;
 
 use lightship_engine::EngineError;
 use lightship_monitor::HostCalibrateError;
-use lightship_session::{ErrorCode, Failure, PredictionsError, ProfileError, StateError, TransportError};
+use lightship_session::{
+    ErrorCode, Failure, PredictionsError, ProfileError, Reason, StateError, TransportError,
+};
 use lightship_sources::SourceError;
 use serde::Serialize;
 
@@ -267,7 +269,7 @@ impl From<Failure> for Error {
         };
         Self {
             hint: failure.hint.map(Into::into),
-            code: code.map(Into::into),
+            code: failure.reason.map(Reason::sqlstate).or(code).map(Into::into),
             position: failure.position.map(|(line, column)| Position { line, column }),
             needed_bytes: failure.needed_bytes,
             ..Self::new(kind, failure.message)

@@ -40,7 +40,7 @@ pub use history::TransferRecord;
 pub use lightship_transport::TransportError;
 pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint, Prepared};
 pub use lightship_wire::Codec;
-pub use lightship_wire::control::{ErrorCode, Failure};
+pub use lightship_wire::control::{ErrorCode, Failure, Reason};
 pub use lightship_wire::tuning::Stage;
 pub use plan::{Memory, Options};
 pub use predictions::{MeasuredRun, PredictionComparison, Predictions, PredictionsError, SavedPrediction};

@@ -106,10 +106,6 @@ impl Cluster {
         format!("lightship://{}", self.first)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.first
-    }
-
     /// Drops the nodes' files from the page cache.
     pub(super) fn forget(&self) -> Result<()> {
         self.folders.iter().try_for_each(|folder| forget(folder))

@@ -50,7 +50,7 @@ fn a_query_is_a_stream() {
     statement.set_sql_query("select m from t").expect("set");
     let refused = statement.execute().err().expect("no such column");
     assert_eq!(refused.status, Status::InvalidArguments);
-    assert_eq!(refused.sqlstate.map(|c| c as u8), *b"42000");
+    assert_eq!(refused.sqlstate.map(|c| c as u8), *b"42703");
     let details = refused.details.expect("details");
     assert!(details.contains(&("lightship.kind".into(), b"source".to_vec())), "{details:?}");
 }

@@ -71,6 +71,26 @@ fn psql_asks_a_node() {
     assert_ne!(missing.code, Some(0));
     assert!(missing.stderr.contains("ERROR:") && missing.stderr.contains("nothing"), "{missing}");
     assert!(ask(&["delete from t"]).stderr.contains("ERROR:"));
+    for (sql, code) in [
+        ("select * from nothing", "42P01"),
+        ("select nothing from t", "42703"),
+        ("select nothing(a) from t", "42883"),
+        ("selec a from t", "42601"),
+        ("select a / (a - a) from t", "22012"),
+        ("select a + 9223372036854775807 from t", "22003"),
+        ("select cast(name as bigint) from t", "22P02"),
+    ] {
+        let refused = ask(&["\\set VERBOSITY verbose", sql]);
+        assert!(refused.stderr.contains(&format!("ERROR:  {code}:")), "{sql}: {refused}");
+    }
+    // The present time has microseconds, which a timestamp of PostgreSQL can hold.
+    for sql in [
+        "select now(), * from t limit 1",
+        "select current_timestamp",
+        "select a from t where now() > timestamp '2020-01-01' limit 1",
+    ] {
+        assert_eq!(ask(&[sql]).succeeds().text().lines().count(), 1, "{sql}");
+    }
     let refused = psql(&node, "wrong", &["select 1"]);
     assert_eq!(refused.code, Some(2), "{refused}");
     assert!(refused.stderr.contains("password authentication failed"), "{refused}");

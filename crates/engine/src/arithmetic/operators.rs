@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr_common::datum::apply;
+use lightship_wire::control::Reason;
 
 use crate::error::EngineError;
 
@@ -134,7 +135,8 @@ impl ScalarUDFImpl for Checked {
                         "integer overflow: the result does not fit {data_type}; cast one operand: \
                          cast(... as decimal(38, 0))"
                     );
-                    ArrowError::ExternalError(Box::new(EngineError::Data(message)))
+                    let reason = Reason::OutOfRange;
+                    ArrowError::ExternalError(Box::new(EngineError::Value { message, reason }))
                 }
                 other => other,
             })

@@ -22,6 +22,7 @@ use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_na
 use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
 };
+use lightship_wire::control::Reason;
 
 use crate::error::EngineError;
 
@@ -117,7 +118,7 @@ impl Target {
 
     fn exceeded(&self) -> EngineError {
         let (name, of) = (&self.name, &self.data_type);
-        EngineError::Data(match of {
+        let message = match of {
             DataType::Int64 => {
                 format!("{name} exceeds BIGINT; cast to decimal: sum(cast(... as decimal(38, 0)))")
             }
@@ -126,7 +127,8 @@ impl Target {
             }
             DataType::Duration(_) => format!("{name} exceeds a duration"),
             of => format!("{name} exceeds {of}; cast to double: sum(cast(... as double))"),
-        })
+        };
+        EngineError::Value { message, reason: Reason::OutOfRange }
     }
 
     /// Sums as values of the result's type.

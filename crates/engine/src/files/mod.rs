@@ -133,7 +133,13 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             // Our own errors already name the file.
             let is_named = matches!(&e, DataFusionError::External(inner) if inner.is::<EngineError>());
             match EngineError::from(e) {
-                EngineError::File(reason) | EngineError::Data(reason) if !is_named => fail(reason),
+                EngineError::File(reason)
+                | EngineError::Data(reason)
+                | EngineError::Value { message: reason, .. }
+                    if !is_named =>
+                {
+                    fail(reason)
+                }
                 other => other,
             }
         })?;

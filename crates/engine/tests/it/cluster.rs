@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampNanosecondType;
 use futures::StreamExt;
 use lightship_engine::{
     ClusterConfig, ClusterLoad, Engine, EngineConfig, MemberChange, MemberState, change_members,
@@ -12,7 +13,7 @@ use lightship_engine::{
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_transport::net::{ClientConfig, Endpoint};
-use lightship_wire::control::ErrorCode;
+use lightship_wire::control::{ErrorCode, Reason};
 use tempfile::TempDir;
 
 use crate::support::{Node, Storage, engine, failure_of, free, met, run};
@@ -239,9 +240,28 @@ async fn errors_of_other_nodes_keep_their_code() {
         .query("select 1 / (l_linenumber - l_linenumber) as x, count(*) from lineitem group by 1")
         .await
         .unwrap_err();
-    assert_eq!(failure.code, ErrorCode::Data, "{failure:?}");
+    assert_eq!(
+        (failure.code, failure.reason),
+        (ErrorCode::Data, Some(Reason::DivisionByZero)),
+        "{failure:?}"
+    );
     let failure = nodes[0].query("select nothing from orders").await.unwrap_err();
-    assert_eq!(failure.code, ErrorCode::Sql, "{failure:?}");
+    assert_eq!(
+        (failure.code, failure.reason),
+        (ErrorCode::Sql, Some(Reason::UndefinedColumn)),
+        "{failure:?}"
+    );
+    free(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_present_time_is_the_same_on_all_nodes() {
+    let (_folder, _, nodes) = three().await;
+    let sql = "select distinct now() as n from lineitem where l_shipdate < now()";
+    let batches = nodes[0].query(sql).await.unwrap();
+    assert_eq!(count(&batches), 1);
+    let batch = batches.iter().find(|batch| batch.num_rows() > 0).unwrap();
+    assert_eq!(batch.column(0).as_primitive::<TimestampNanosecondType>().value(0) % 1000, 0);
     free(&nodes).await;
 }
 

@@ -9,6 +9,7 @@ mod files;
 mod meters;
 mod parameters;
 mod pushdown;
+mod reasons;
 mod statements;
 mod support;
 mod two_ways;

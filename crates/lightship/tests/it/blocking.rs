@@ -36,7 +36,7 @@ fn several_results_are_read_at_a_time() {
     assert_eq!(counts, [1000, 1000]);
     assert_eq!(readers[0].report().expect("the end").rows, 1000);
     let refused = connection.query("select m from t").err().expect("no such column");
-    assert_eq!((refused.kind, refused.sqlstate()), (ErrorKind::Source, Some("42000")), "{refused}");
+    assert_eq!((refused.kind, refused.sqlstate()), (ErrorKind::Source, Some("42703")), "{refused}");
     connection.close();
     let closed = connection.query(sql).err().expect("closed");
     assert!(closed.message.contains("closed"), "{closed}");

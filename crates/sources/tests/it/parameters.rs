@@ -120,8 +120,8 @@ async fn postgresql_gets_values_in_its_own_types() {
     let rows = RecordBatch::try_from_iter([("a", two)]).unwrap();
     let several = source.execute("SELECT $1::int", &rows, &ReadOptions::default()).await.unwrap_err();
     assert!(several.to_string().contains("2 rows"), "{several}");
-    let info =
-        source.describe("SELECT i, t FROM parameters WHERE d > $1 AND n < $2", &ReadOptions::default());
+    let options = ReadOptions::default();
+    let info = source.describe("SELECT i, t FROM parameters WHERE d > $1 AND n < $2", &options);
     let info = info.await.unwrap();
     let shown = |schema: &arrow_schema::Schema| -> Vec<String> {
         schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type())).collect()
