@@ -37,8 +37,6 @@ pub enum EngineError {
         message: String,
         /// What to do.
         hint: String,
-        /// What programs may react to.
-        reason: Reason,
     },
     /// The statement does more than read.
     #[error("{0}")]
@@ -129,7 +127,7 @@ impl EngineError {
         let mut failure = Failure::new(code, self.to_string());
         match self {
             Self::Sql { reason, .. } => failure.reason = *reason,
-            Self::Value { reason, .. } | Self::Parameters { reason, .. } => failure.reason = Some(*reason),
+            Self::Value { reason, .. } => failure.reason = Some(*reason),
             _ => {}
         }
         match self {
@@ -306,8 +304,8 @@ impl EngineError {
                 hint: hint.clone(),
                 reason: *reason,
             },
-            Self::Parameters { message, hint, reason } => {
-                Self::Parameters { message: message.clone(), hint: hint.clone(), reason: *reason }
+            Self::Parameters { message, hint } => {
+                Self::Parameters { message: message.clone(), hint: hint.clone() }
             }
             Self::Value { message, reason } => Self::Value { message: message.clone(), reason: *reason },
             Self::Forbidden(message) => Self::Forbidden(message.clone()),

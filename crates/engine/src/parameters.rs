@@ -158,7 +158,6 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
                 of(given, "value"),
             ),
             hint: "give one value for each ?, or for each number of $1, $2 and so on".into(),
-            reason: Reason::Parameters,
         });
     }
     if types.is_empty() {
@@ -172,7 +171,6 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
             } else {
                 format!("the statement requires a value of type {wanted}; a cast in it changes that, as in $1::text")
             },
-            reason: Reason::InvalidValue,
         };
         let value = ScalarValue::try_from_array(column, 0).map_err(|error| failed(error.to_string()))?;
         if *wanted == DataType::Null || wanted == column.data_type() {

@@ -105,7 +105,8 @@ impl From<Failure> for PgError {
     fn from(failure: Failure) -> Self {
         let of_kind = match failure.code {
             ErrorCode::Sql => code::STATEMENT_ERROR,
-            ErrorCode::Data | ErrorCode::Parameters => code::DATA_EXCEPTION,
+            ErrorCode::Data => code::DATA_EXCEPTION,
+            ErrorCode::Parameters => code::INVALID_PARAMETER_VALUE,
             ErrorCode::Protocol => code::PROTOCOL_VIOLATION,
             ErrorCode::Unauthenticated => code::INVALID_AUTHORIZATION,
             ErrorCode::Forbidden => code::FEATURE_NOT_SUPPORTED,

@@ -21,9 +21,10 @@ use crate::error::CliError;
       postgresql://me@new/shop --table orders
   lightship copy orders.parquet 'select * from orders' \\
       postgresql://me@new/shop --table archive.orders
-  lightship copy postgresql://me@new/shop 'select * from orders where day = current_date' \\
+  lightship copy postgresql://me@new/shop 'select * from orders' \\
       mysql://me@report/shop --table orders --mode upsert --key id
-  lightship copy postgresql://me@new/shop 'select * from orders' sqlite:orders.db --table orders
+  lightship copy postgresql://me@new/shop 'select * from orders' \\
+      sqlite:orders.db --table orders
   lightship copy lightship://localhost --file report.sql report.parquet"
 )]
 pub(crate) struct CopyArgs {

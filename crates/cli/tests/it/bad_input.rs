@@ -80,7 +80,7 @@ fn wrong_arguments_are_refused_with_a_reason() {
         ),
         (
             &["copy", file, sql, "nowhere/rows.csv", "--table", "t"],
-            &["--table applies to a table of PostgreSQL", "nowhere/rows.csv", "hint: leave out --table"],
+            &["--table applies to a table of a database", "nowhere/rows.csv", "hint: leave out --table"],
         ),
         (&["node", "--connections-max", "0"], &["--connections-max must be at least 1"]),
         (&["node", "--connections-between-nodes", "1"], &["--connections-between-nodes must be at least 2"]),

@@ -13,9 +13,11 @@ use arrow_schema::ArrowError;
 use super::AdbcLocation;
 use crate::{Result, SourceError};
 
-/// Drivers by their name and entry point, as many as users name. They are never unloaded.
-static LOADED: LazyLock<Mutex<HashMap<(String, Option<String>), ManagedDriver>>> =
-    LazyLock::new(Mutex::default);
+/// A driver's name, and its entry point if that is not the usual one.
+type DriverKey = (String, Option<String>);
+
+/// Drivers, as many as users name. They are never unloaded.
+static LOADED: LazyLock<Mutex<HashMap<DriverKey, ManagedDriver>>> = LazyLock::new(Mutex::default);
 
 /// Shorter values would be found in too many messages that have nothing to do with them.
 const SECRET_BYTES_MIN: usize = 3;

@@ -378,11 +378,8 @@ impl Connection {
         let statement = Statement { sql: sql.to_owned(), plan, action: Action::Describe };
         self.request(&plan, 0, |client| client.statement(&statement)).await?;
         let mut described = None;
-        loop {
-            match self.next().await? {
-                Incoming::Rows(rows) => described = described.or(blob(&rows, 0).map(Description::decode)),
-                Incoming::Finished(_) => break,
-            }
+        while let Incoming::Rows(rows) = self.next().await? {
+            described = described.or(blob(&rows, 0).map(Description::decode));
         }
         let absent = || TransportError::Protocol("a description without its row".into());
         let Description { columns, parameters, is_update } = described.ok_or_else(absent)??;
