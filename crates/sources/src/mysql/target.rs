@@ -57,6 +57,8 @@ struct Existing {
     described: Described,
     is_nullable: bool,
     is_generated: bool,
+    /// Whether a row without a value for it is an error.
+    is_required: bool,
 }
 
 /// Runs statements, and converts their errors.
@@ -230,9 +232,26 @@ impl Target {
                     column.described.column_type
                 )));
             }
+            if self.columns.iter().any(|other| other.name == column.name) {
+                let same =
+                    "two columns of the result are this one: names are the same in any case of letters";
+                return Err(fail(same.into()));
+            }
             let is_key = self.key.contains(field.name());
             let is_nullable = column.is_nullable;
             self.columns.push(TargetColumn { name: column.name.clone(), rule, is_nullable, is_key });
+        }
+        // LOAD DATA would write 0 or an empty text. An upsert inserts from its temporary table, which the server checks.
+        let is_loaded = |name: &String| self.columns.iter().any(|column| column.name == *name);
+        let missing = existing.iter().find(|column| column.is_required && !is_loaded(&column.name));
+        if let Some(column) = missing.filter(|_| self.key.is_empty()) {
+            return Err(SourceError::Value {
+                column: column.name.clone(),
+                reason: format!(
+                    "table `{}` requires it: it is NOT NULL without a default, and the result has no such column",
+                    self.shown
+                ),
+            });
         }
         Ok(())
     }
@@ -414,10 +433,16 @@ async fn columns(session: &mut Session<'_>, database: &str, table: &str) -> Resu
     const SQL: &str = "SELECT column_name, data_type, column_type, \
              CAST(character_maximum_length AS UNSIGNED), CAST(character_octet_length AS UNSIGNED), \
              CAST(numeric_precision AS UNSIGNED), CAST(numeric_scale AS SIGNED), \
-             CAST(datetime_precision AS UNSIGNED), character_set_name, is_nullable, extra \
+             CAST(datetime_precision AS UNSIGNED), character_set_name, is_nullable, extra, \
+             column_default IS NOT NULL \
          FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
     let rows = session.rows(SQL, vec![database, table]).await?;
     let column = |row: &Row| -> Result<Existing> {
+        let (is_nullable, extra) = (session.text(row, 9)? == "YES", session.text(row, 10)?.to_uppercase());
+        // `VIRTUAL GENERATED` and `STORED GENERATED`, but not `DEFAULT_GENERATED`.
+        let is_generated = extra.contains(" GENERATED");
+        let has_default =
+            session.get::<bool>(row, 11)?.unwrap_or_default() || extra.contains("AUTO_INCREMENT");
         Ok(Existing {
             name: session.text(row, 0)?,
             described: Described {
@@ -430,9 +455,9 @@ async fn columns(session: &mut Session<'_>, database: &str, table: &str) -> Resu
                 second_places: session.get(row, 7)?,
                 charset: session.get(row, 8)?,
             },
-            is_nullable: session.text(row, 9)? == "YES",
-            // `VIRTUAL GENERATED` and `STORED GENERATED`, but not `DEFAULT_GENERATED`.
-            is_generated: session.text(row, 10)?.to_uppercase().contains(" GENERATED"),
+            is_nullable,
+            is_generated,
+            is_required: !is_nullable && !is_generated && !has_default,
         })
     };
     rows.iter().map(column).collect()
