@@ -293,8 +293,6 @@ impl From<TransportError> for Error {
             TransportError::TooOld { .. } => Self { code: Some("0A000".into()), ..Self::usage(message) }
                 .hint("upgrade the node; until then, write the values into the SQL"),
             TransportError::Full { .. } => Self::new(ErrorKind::Limits, message),
-            // Found before it was sent.
-            TransportError::Wire(lightship_wire::WireError::TooLarge { .. }) => Self::new(ErrorKind::Limits, message),
             TransportError::Token { .. } => Self::new(ErrorKind::Usage, message),
             TransportError::Tls(_) => Self::new(ErrorKind::Network, message),
             // The TLS library's error.
