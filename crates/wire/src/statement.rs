@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::Schema;
 
 use crate::bytes::{Put, Reader};
 use crate::codec::Codec;
@@ -107,16 +107,13 @@ fn parameters(mut reader: Reader<'_>) -> Result<RecordBatch> {
     Ok(row)
 }
 
-/// Refuses values that take much more memory than bytes: items that have none, and what is shared among them.
+/// Refuses values that take much more memory than bytes: items may have none, and repeated ones share theirs.
 fn check_children(data: &ArrayData) -> Result<()> {
-    data.child_data().iter().try_for_each(|child| match child.data_type() {
-        _ if child.len() > ITEMS_MAX => {
-            Err(malformed("statement", format!("{} items in a parameter", child.len())))
+    data.child_data().iter().try_for_each(|child| {
+        if child.len() > ITEMS_MAX {
+            return Err(malformed("statement", format!("{} items in a parameter", child.len())));
         }
-        shared @ (DataType::RunEndEncoded(..) | DataType::Dictionary(..)) => {
-            Err(malformed("statement", format!("{shared} within a parameter")))
-        }
-        _ => check_children(child),
+        check_children(child)
     })
 }
 
@@ -189,7 +186,7 @@ fn read_schema(reader: &mut Reader<'_>) -> Result<Schema> {
 #[cfg(test)]
 mod tests {
     use arrow_array::{ArrayRef, Int64Array, StringArray};
-    use arrow_schema::Field;
+    use arrow_schema::{DataType, Field};
 
     use super::*;
 

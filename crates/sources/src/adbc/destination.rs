@@ -136,8 +136,7 @@ impl AdbcDestination {
                 let prepared = (|| -> Result<_> {
                     let (database, failures) = driver::open(&location)?;
                     let failed = |error| failures.statement(error);
-                    let mut connection =
-                        database.connect().map_err(|error| failures.connect(error))?;
+                    let mut connection = database.connect().map_err(|error| failures.connect(error))?;
                     let has_transaction = begin(&mut connection, &failures)?;
                     let mut statement = connection.new_statement().map_err(failed)?;
                     statement

@@ -213,7 +213,8 @@ mod tests {
             (first..first + rows as i64).map(|number| (!nulls || number != first).then_some(number));
         let numbers = Int64Array::from_iter(numbers);
         let texts = BinaryArray::from_iter_values(std::iter::repeat_n(vec![7; bytes], rows));
-        RecordBatch::try_from_iter([("n", Arc::new(numbers) as _), ("b", Arc::new(texts) as _)]).unwrap()
+        let columns = [("n", Arc::new(numbers) as _, true), ("b", Arc::new(texts) as _, true)];
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
     }
 
     fn plan(batch_rows: u32) -> Plan {
