@@ -18,6 +18,7 @@ const PART_BYTES_MAX: usize = 64 << 20;
 
 /// The parts of a query: one for each source, or one for all if their columns differ.
 pub(crate) fn of(connection: &Connection, sql: &str) -> Result<PartitionedResult> {
+    check_locations(connection.locations())?;
     let describe = |connection: &Connection| -> Result<StatementInfo> {
         connection.describe(sql).map_err(|failure| from_library(&failure))
     };
@@ -47,6 +48,7 @@ pub(crate) fn read(connection: &Connection, running: &Running, part: &[u8]) -> R
     if part["version"] != json!(VERSION) {
         return Err(refused("it is of another version of this driver"));
     }
+    check_locations(connection.locations())?;
     let number = part["source"].as_u64().and_then(|number| usize::try_from(number).ok());
     if part["uris"] != json!(uris(connection.locations())) {
         return Err(refused("it belongs to a connection with other sources"));
@@ -61,6 +63,19 @@ pub(crate) fn read(connection: &Connection, running: &Running, part: &[u8]) -> R
     }
 }
 
+/// Refuses a database whose URI has values that are not shown: they may be what tells it from another.
+fn check_locations(locations: &[Location]) -> Result<()> {
+    let is_hidden =
+        |location: &&Location| matches!(location, Location::Adbc(_)) && location.to_string().contains("=***");
+    match locations.iter().find(is_hidden) {
+        None => Ok(()),
+        Some(location) => Err(error(
+            Status::NotImplemented,
+            format!("not implemented: partitions of {location}, whose options are not all shown"),
+        )),
+    }
+}
+
 fn encode(locations: &[Location], number: Option<usize>, sql: &str) -> Vec<u8> {
     json!({"version": VERSION, "source": number, "uris": uris(locations), "sql": sql})
         .to_string()
@@ -70,4 +85,21 @@ fn encode(locations: &[Location], number: Option<usize>, sql: &str) -> Vec<u8> {
 /// The sources, without passwords.
 fn uris(locations: &[Location]) -> Vec<String> {
     locations.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_that_their_uris_do_not_tell_apart_are_refused() {
+        let check = |uris: &[&str]| {
+            let locations: Vec<_> = uris.iter().map(|uri| Location::parse(uri).unwrap()).collect();
+            check_locations(&locations)
+        };
+        check(&["postgresql://me:hush@h/d", "adbc:sqlite?uri=a.db"]).unwrap();
+        let refused = check(&["sqlite:a.db", "adbc:pg?uri=postgresql://me:hush@h/d"]).unwrap_err();
+        assert_eq!(refused.status, Status::NotImplemented);
+        assert!(!refused.message.contains("hush"), "{refused}");
+    }
 }

@@ -82,7 +82,6 @@ fn casts(plan: &LogicalPlan) -> Result<HashMap<String, DataType>> {
             expression.apply(|expression| {
                 let (inner, field) = match expression {
                     Expr::Cast(cast) => (&cast.expr, &cast.field),
-                    Expr::TryCast(cast) => (&cast.expr, &cast.field),
                     _ => return Ok(TreeNodeRecursion::Continue),
                 };
                 if let Expr::Placeholder(Placeholder { id, field: None }) = inner.as_ref() {
@@ -176,10 +175,42 @@ pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<Logica
         if *wanted == DataType::Null || wanted == column.data_type() {
             return Ok(value);
         }
-        value.cast_to(wanted).map_err(|error| failed(error.to_string()))
+        let cast = value.cast_to(wanted).map_err(|error| failed(error.to_string()))?;
+        Ok(match loss(&value, &cast, wanted) {
+            None => cast,
+            // The planner converts both sides of a comparison, as it does with a literal.
+            Some(Loss::OfValue) => value,
+            Some(Loss::OfText) => return Err(failed(format!("{value} has more digits than {wanted}"))),
+        })
     });
     let values = values.collect::<Result<Vec<ScalarValue>>>()?;
     Ok(plan.with_param_values(ParamValues::from(values))?)
+}
+
+/// What a cast of a parameter would change.
+enum Loss {
+    /// A number or time that the type can't hold.
+    OfValue,
+    /// Digits of a text.
+    OfText,
+}
+
+/// Decimals with more digits than any that is compared with them.
+const EXACT_DIGITS: u8 = 76;
+/// Digits after those of the type that are looked at.
+const MORE_DIGITS: i8 = 20;
+
+/// What `cast`, of type `wanted`, has lost of a value.
+fn loss(value: &ScalarValue, cast: &ScalarValue, wanted: &DataType) -> Option<Loss> {
+    let from = value.data_type();
+    if from.is_numeric() || from.is_temporal() {
+        let back = cast.cast_to(&from).ok();
+        return (back.as_ref() != Some(value)).then_some(Loss::OfValue);
+    }
+    let (DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) = wanted else { return None };
+    let exact = DataType::Decimal256(EXACT_DIGITS, scale.saturating_add(MORE_DIGITS));
+    let (given, kept) = (value.cast_to(&exact).ok()?, cast.cast_to(&exact).ok()?);
+    (given != kept).then_some(Loss::OfText)
 }
 
 /// A plan whose parameters are NULL, for the types of its columns.

@@ -183,7 +183,7 @@ impl SourceResult<'_> {
 
 /// A query at one source among several: its result, or the query before it runs.
 pub(crate) enum SourceQuery<'a> {
-    Waiting(WaitingQuery<'a>),
+    Waiting(Box<WaitingQuery<'a>>),
     Running(Box<SourceResult<'a>>),
     /// It could not be run.
     Failed {

@@ -191,14 +191,14 @@ async fn announce<'a>(
     }
     let announced: Vec<_> = stream::iter(asked).buffered(options.at_once).try_collect().await?;
     let waiting = sources.iter_mut().zip(&announced).enumerate().map(|(number, (source, (schema, _)))| {
-        SourceQuery::Waiting(WaitingQuery {
+        SourceQuery::Waiting(Box::new(WaitingQuery {
             source,
             number,
             statement: statement.clone(),
             options: options.clone(),
             announced: schema.clone(),
             cast_to: schema.clone(),
-        })
+        }))
     });
     Ok((waiting.collect(), announced))
 }

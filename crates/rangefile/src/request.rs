@@ -110,6 +110,10 @@ pub(crate) struct FileName {
     /// The name.
     #[prost(string, tag = "1")]
     pub(crate) name: String,
+    /// Of a node: only the file with this [`FileRecord::id`], which is also remembered as dropped if it is not there;
+    /// 0: any file of the name. Of a client, it does not count.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) number: u64,
 }
 
 /// Files, by [`FileRecord::id`].

@@ -2,6 +2,9 @@
 
 use arrow_buffer::i256;
 
+/// The largest scale of a number that is parsed, and the largest exponent.
+const SCALE_MAX: i32 = 5000;
+
 /// `value` / 10^`scale`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decimal {
@@ -98,7 +101,9 @@ impl Decimal {
             return None;
         }
         let value = i256::from_string(&format!("{}{places}", whole.strip_prefix('+').unwrap_or(whole)))?;
-        Some(Self { value, scale: i32::try_from(places.len()).ok()?.checked_sub(exponent)? })
+        let scale = i32::try_from(places.len()).ok()?.checked_sub(exponent)?;
+        // No type has a number beyond, and printing one takes as many digits.
+        (-SCALE_MAX..=SCALE_MAX).contains(&scale).then_some(Self { value, scale })
     }
 
     /// For a whole number, the float of exactly this value; otherwise the float printed with the same digits.
@@ -183,7 +188,8 @@ mod tests {
         check("+7.", Some((7, 0)));
         check("1e3", Some((1, -3)));
         check("1.5E-3", Some((15, 4)));
-        for text in ["", ".", "-", "1-2", "0x1", "1e", "1e2.5", "inf", "--1", " 1"] {
+        for text in ["", ".", "-", "1-2", "0x1", "1e", "1e2.5", "inf", "--1", " 1", "1e5001", "1e-2147483647"]
+        {
             check(text, None);
         }
         let fits = |value: i128, scale: i32, precision: u32, places: i32| {

@@ -1,5 +1,7 @@
 //! Encodes rows as a message (`docs/format.md`, sections 5 and 6).
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
 use arrow_array::{
@@ -9,7 +11,7 @@ use arrow_array::{
 };
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
-use arrow_schema::{DataType, UnionMode};
+use arrow_schema::{DataType, Field, Schema, UnionMode};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
 
@@ -91,9 +93,7 @@ impl Encoder {
             [first, rest @ ..] if !rest.iter().all(|batch| have_same_types(first, batch)) => {
                 Err(malformed("message", "batches with different columns"))
             }
-            [first, ..] if self.codec.is_light() => {
-                self.encode(&concat_batches(first.schema_ref(), batches)?)
-            }
+            batches if self.codec.is_light() => self.encode(&joined(batches)?),
             batches => plain(batches),
         }
     }
@@ -158,6 +158,13 @@ impl Encoder {
         let compressed = self.packer.compress(compression, &self.scratch)?;
         Ok(compressed.filter(|compressed| compressed.len() < bytes).map(Buffer::from_vec))
     }
+}
+
+/// One batch of all rows, whatever the batches say of NULLs.
+fn joined(batches: &[RecordBatch]) -> Result<RecordBatch> {
+    let fields = batches[0].schema_ref().fields().iter();
+    let fields: Vec<Field> = fields.map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    Ok(concat_batches(&Arc::new(Schema::new(fields)), batches)?)
 }
 
 fn have_same_types(a: &RecordBatch, b: &RecordBatch) -> bool {

@@ -43,8 +43,7 @@ pub fn message_bytes(batch: &RecordBatch, start: usize, len: usize) -> u64 {
     for column in batch.columns() {
         size.array(column, start, len);
     }
-    let head = HEAD_FIXED_BYTES as u64 + size.nodes * NODE_BYTES as u64 + size.buffers * SLICE_BYTES as u64;
-    head + size.body_bytes + (1 + size.buffers) * (ALIGNMENT as u64 - 1)
+    size.message_bytes()
 }
 
 /// The maximum size of a batch's rows as Arrow buffers, without other rows of the same buffers. It is an
@@ -57,14 +56,32 @@ pub fn rows_bytes(batch: &RecordBatch) -> u64 {
     size.body_bytes
 }
 
+/// The most that `len` rows from `start` add to the size of a message with rows of other batches: where those have NULLs,
+/// these have a bitmap, too.
+pub fn joined_bytes(batch: &RecordBatch, start: usize, len: usize) -> u64 {
+    let mut size = Size { assumes_nulls: true, ..Size::default() };
+    for column in batch.columns() {
+        size.array(column, start, len);
+    }
+    size.message_bytes()
+}
+
 #[derive(Default)]
 struct Size {
+    /// Whether every column is taken to have NULLs.
+    assumes_nulls: bool,
     nodes: u64,
     buffers: u64,
     body_bytes: u64,
 }
 
 impl Size {
+    /// With the head and the maximum padding.
+    fn message_bytes(&self) -> u64 {
+        let tables = self.nodes * NODE_BYTES as u64 + self.buffers * SLICE_BYTES as u64;
+        HEAD_FIXED_BYTES as u64 + tables + self.body_bytes + (1 + self.buffers) * (ALIGNMENT as u64 - 1)
+    }
+
     fn buffer(&mut self, bytes: usize) {
         self.buffers += 1;
         self.body_bytes += bytes as u64;
@@ -72,7 +89,7 @@ impl Size {
 
     fn node(&mut self, array: &dyn Array, len: usize) {
         self.nodes += 1;
-        if array.null_count() > 0 {
+        if self.assumes_nulls || array.null_count() > 0 {
             self.buffer(len.div_ceil(8));
         }
     }

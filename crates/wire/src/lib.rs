@@ -52,5 +52,5 @@ pub use cut::Cutter;
 pub use decode::{Peek, decode, peek};
 pub use encode::Encoder;
 pub use error::{Result, WireError};
-pub use layout::{message_bytes, rows_bytes};
+pub use layout::{joined_bytes, message_bytes, rows_bytes};
 pub use message::EncodedMessage;

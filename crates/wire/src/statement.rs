@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
 use arrow_schema::Schema;
 
 use crate::bytes::{Put, Reader};
@@ -20,6 +21,10 @@ pub const CAPABILITY_STATEMENTS: u64 = 1 << 8;
 pub const STATEMENT_BYTES_MAX: u32 = 16 << 20;
 /// The maximum number of parameters, as in PostgreSQL's protocol.
 pub const PARAMETERS_MAX: usize = u16::MAX as usize;
+/// The most bytes of a schema.
+const SCHEMA_BYTES_MAX: usize = 2 << 20;
+/// The most items of a list in a parameter.
+const ITEMS_MAX: usize = 1 << 20;
 
 /// A statement that is executed with the values of its parameters, or described.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +102,19 @@ fn parameters(mut reader: Reader<'_>) -> Result<RecordBatch> {
     if head.codec != Codec::None {
         return Err(malformed("statement", format!("parameters with codec {}", head.codec)));
     }
-    decode(&columns, Buffer::from_vec(message.to_vec()), STATEMENT_BYTES_MAX)
+    let row = decode(&columns, Buffer::from_vec(message.to_vec()), STATEMENT_BYTES_MAX)?;
+    row.columns().iter().try_for_each(|column| check_children(&column.to_data()))?;
+    Ok(row)
+}
+
+/// Refuses values that take much more memory than bytes: items may have none, and repeated ones share theirs.
+fn check_children(data: &ArrayData) -> Result<()> {
+    data.child_data().iter().try_for_each(|child| {
+        if child.len() > ITEMS_MAX {
+            return Err(malformed("statement", format!("{} items in a parameter", child.len())));
+        }
+        check_children(child)
+    })
 }
 
 fn check(rows: u64, columns: usize) -> Result<()> {
@@ -160,6 +177,9 @@ fn put_schema(out: &mut Vec<u8>, columns: &Schema) -> Result<()> {
 
 fn read_schema(reader: &mut Reader<'_>) -> Result<Schema> {
     let bytes = reader.u32()? as usize;
+    if bytes > SCHEMA_BYTES_MAX {
+        return Err(malformed("statement", format!("a schema of {bytes} bytes")));
+    }
     schema::decode(reader.take(bytes)?)
 }
 
@@ -169,6 +189,26 @@ mod tests {
     use arrow_schema::{DataType, Field};
 
     use super::*;
+
+    /// A list of NULLs has no bytes for them.
+    #[test]
+    fn values_that_take_more_memory_than_bytes_are_refused() {
+        let of = |items: usize| {
+            let nulls = arrow_array::make_array(ArrayData::new_null(&DataType::Null, items));
+            let field = Arc::new(Field::new("item", DataType::Null, true));
+            let offsets = arrow_buffer::OffsetBuffer::from_lengths([items]);
+            let list = arrow_array::ListArray::new(field, offsets, nulls, None);
+            let row = RecordBatch::try_from_iter([("$1", Arc::new(list) as ArrayRef)]).unwrap();
+            let statement = Statement {
+                sql: "select $1".into(),
+                plan: Plan { streams: 1, ..Plan::default() },
+                action: Action::Execute(row),
+            };
+            Statement::decode(&statement.encode().unwrap()).map(|_| ())
+        };
+        of(ITEMS_MAX).unwrap();
+        assert!(of(ITEMS_MAX + 1).unwrap_err().to_string().contains("items"));
+    }
 
     fn row() -> RecordBatch {
         RecordBatch::try_from_iter([

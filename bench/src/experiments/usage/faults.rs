@@ -30,7 +30,7 @@ const SLOW_CPUS: [(&str, f64); 2] = [(POSTGRES, 0.04), (LIGHTSHIP, 0.1)];
 const SLOW_DISK: Hardware = Hardware { disk_bytes_per_s: 10_000_000, ..HEALTHY };
 const HEALTHY_LINK: &str = "1gbit";
 const SLOW_LINK: &str = "100mbit";
-const DELAYED_LINK: &str = "1gbit,1ms";
+const DELAYED_LINK: &str = "800mbit,1ms";
 const SCALES: [(&str, f64); 2] = [(POSTGRES, 0.05), (LIGHTSHIP, 0.5)];
 const NODES: usize = 3;
 /// Programs that compute without end.

@@ -92,6 +92,8 @@ pub(crate) struct Meter {
     cpu_ns: AtomicU64,
     /// For the last task: the time during which its client took no rows.
     client_wait: Mutex<ClientWait>,
+    /// The most that was told of it, in nanoseconds.
+    client_wait_told: AtomicU64,
     /// For the last task: what was sent to the client.
     delivery: Arc<Delivery>,
     /// For the last task: when the query waited for room, after its arrival.
@@ -130,7 +132,9 @@ impl Meter {
             let wait = self.client_wait();
             wait.ended + wait.since.map_or(Duration::ZERO, |since| since.elapsed())
         };
-        u64::try_from(all.as_nanos()).unwrap_or(u64::MAX)
+        let ns = u64::try_from(all.as_nanos()).unwrap_or(u64::MAX);
+        // A counter never goes back.
+        self.client_wait_told.fetch_max(ns, Ordering::Relaxed).max(ns)
     }
 }
 

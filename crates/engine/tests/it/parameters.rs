@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, Int64Array, NullArray, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray};
 use arrow_schema::DataType;
 use futures::TryStreamExt;
 use lightship_engine::{Engine, EngineConfig, EngineError};
@@ -28,6 +28,10 @@ fn row(values: Vec<ArrayRef>) -> RecordBatch {
 
 fn int(value: i64) -> ArrayRef {
     Arc::new(Int64Array::from(vec![value]))
+}
+
+fn float(value: f64) -> ArrayRef {
+    Arc::new(Float64Array::from(vec![value]))
 }
 
 fn text(value: &str) -> ArrayRef {
@@ -67,6 +71,11 @@ async fn values_take_the_places_of_parameters() {
         ("select max(a) from t where a < (select avg(a) + $1 from t)", vec![int(1)], vec![3]),
         ("select a from t limit $1", vec![int(0)], vec![]),
         ("select cast($1 as bigint) + 1", vec![text("41")], vec![42]),
+        // Compared as a literal would be: nothing is rounded.
+        ("select a from t where a = $1", vec![float(1.5)], vec![]),
+        ("select a from t where a < $1", vec![float(1.5)], vec![1]),
+        ("select a from t where a = $1", vec![float(2.0)], vec![2]),
+        ("select a from t where cast(a as decimal(10, 2)) = $1", vec![text("2.00")], vec![2]),
     ] {
         assert_eq!(numbers(&engine, sql, &row(parameters)).await.unwrap(), expected, "{sql}");
     }

@@ -69,5 +69,5 @@ fn wrong_parameters_are_refused() {
     let mut reader = connection.query(Statement::with_row(sql, row(&[3])).expect("one row")).expect("rows");
     assert_eq!(numbers(&[reader.next_batch().expect("rows").expect("a row")]), [3]);
     assert_eq!(connection.describe(sql).expect("described").parameters.fields().len(), 1);
-    assert_eq!(connection.describe("select m from t").expect_err("no such column").sqlstate(), Some("42000"));
+    assert_eq!(connection.describe("select m from t").expect_err("no such column").sqlstate(), Some("42703"));
 }

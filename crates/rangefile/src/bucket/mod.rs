@@ -112,6 +112,9 @@ pub(crate) struct Writer {
     next_age: u64,
     /// Whether the bucket is no longer there. Nothing of it is stored any more.
     pub(crate) is_removed: bool,
+    /// A change of the record has failed, and the disk may have it nevertheless: rows are stored with `record`, so that they
+    /// are not in a bucket that has given their keys away.
+    pub(crate) is_unsure: bool,
 }
 
 impl Writer {
@@ -180,7 +183,7 @@ impl Bucket {
             .collect();
         runs.sort_by_key(|run| run.age());
         let view = view_of(&record, runs, None);
-        let writer = Writer { record, next_run, next_age, is_removed: false };
+        let writer = Writer { record, next_run, next_age, is_removed: false, is_unsure: false };
         Arc::new(Self {
             id,
             definition,
@@ -261,7 +264,9 @@ impl Bucket {
     pub(crate) async fn put_record(&self, writer: &mut Writer, record: BucketRecord) -> Result<()> {
         writer.check()?;
         let change = Change::PutBucket(self.id, Box::new(record.clone()));
+        writer.is_unsure = true;
         self.blocks.store().commit(vec![change]).await?;
+        writer.is_unsure = false;
         writer.record = record;
         self.publish(&writer.record, self.view().runs.clone());
         Ok(())

@@ -91,9 +91,13 @@ impl Bucket {
             Ok(None) => Ok(()),
             Ok(Some((record, blocks))) => {
                 let number = writer.take_run();
-                let change = Change::PutRun(self.id, number, Box::new(record.clone()), blocks);
-                match self.blocks.store().commit(vec![change]).await {
+                let mut changes = vec![Change::PutRun(self.id, number, Box::new(record.clone()), blocks)];
+                if writer.is_unsure {
+                    changes.push(Change::PutBucket(self.id, Box::new(writer.record.clone())));
+                }
+                match self.blocks.store().commit(changes).await {
                     Ok(()) => {
+                        writer.is_unsure = false;
                         let run = Run::new(self.blocks.clone(), self.id, number, record);
                         let mut runs = self.view().runs.clone();
                         runs.push(Arc::new(run));

@@ -153,7 +153,8 @@ impl RangeFile {
     /// If there is no such file, or a node can't be reached or does not answer in time: its part of the file stays.
     pub async fn drop_file(network: &Arc<dyn Network>, name: &str, options: ClientOptions) -> Result<()> {
         let node = first(network)?;
-        let dropped = tell(network, &node, RequestKind::Drop(FileName { name: name.to_owned() }));
+        let dropping = FileName { name: name.to_owned(), ..FileName::default() };
+        let dropped = tell(network, &node, RequestKind::Drop(dropping));
         patiently(network, &node, options.patience, dropped).await
     }
 

@@ -163,7 +163,7 @@ impl Node {
             }
         }
         if is_refused {
-            let name = FileName { name: record.name.clone() };
+            let name = FileName { name: record.name.clone(), number: record.id };
             // A node that misses this refuses the name until it compares its files with those of this node.
             self.tell_all(told, &RequestKind::Drop(name)).await;
             self.forget(&record.name, Some(record.id)).await?;
@@ -262,30 +262,36 @@ impl Node {
     }
 
     async fn drop_file(&self, name: FileName, is_peer: bool) -> Result<()> {
-        let file = &name.name;
-        let mut is_elsewhere = false;
-        if !is_peer {
-            // A node that is down would keep its buckets until it comes back.
-            let asked = self.others().into_iter().map(|node| async move {
-                let locate = Locate { file: file.clone(), own: true, ..Locate::default() };
-                let network = &self.shared.network;
-                let asked = ask_one::<Directory>(network, &node, RequestKind::Locate(locate));
-                let asked = patiently(network, &node, PEER_PATIENCE, asked).await;
-                asked.map(|_| true).or_else(|error| if error.has_no_file() { Ok(false) } else { Err(error) })
-            });
-            let asked: Vec<bool> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
-            is_elsewhere = asked.contains(&true);
+        let number_of = |name: &FileName| (name.number != 0).then_some(name.number);
+        if is_peer {
+            return self.forget(&name.name, number_of(&name)).await;
         }
-        let known = match self.forget(&name.name, None).await {
-            Err(RangeError::NoFile(_)) if is_elsewhere => Ok(()),
+        let file = &name.name;
+        // Only this one: before all nodes have dropped it, others may have done so, and created another one of its name.
+        let own = self.file(file).ok().map(|file| file.record.id);
+        // A node that is down would keep its buckets until it comes back.
+        let asked = self.others().into_iter().map(|node| async move {
+            let locate = Locate { file: file.clone(), own: true, ..Locate::default() };
+            let network = &self.shared.network;
+            let asked = ask_one::<Directory>(network, &node, RequestKind::Locate(locate));
+            match patiently(network, &node, PEER_PATIENCE, asked).await {
+                Ok(directory) => Ok(Some(directory.file.id)),
+                Err(error) if error.has_no_file() => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let asked: Vec<Option<u64>> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+        let elsewhere = asked.into_iter().flatten().next();
+        let Some(number) = own.or(elsewhere) else { return Err(RangeError::NoFile(name.name)) };
+        let name = FileName { number, ..name };
+        let known = match self.forget(&name.name, number_of(&name)).await {
+            Err(RangeError::NoFile(_)) if elsewhere.is_some() => Ok(()),
             known => known,
         };
-        if !is_peer {
-            for (_, told) in self.tell_others(&RequestKind::Drop(name)).await {
-                match told {
-                    Err(error) if error.has_no_file() => {}
-                    told => told?,
-                }
+        for (_, told) in self.tell_others(&RequestKind::Drop(name)).await {
+            match told {
+                Err(error) if error.has_no_file() => {}
+                told => told?,
             }
         }
         known

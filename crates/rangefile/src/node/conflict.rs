@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use tokio::time::{sleep, timeout};
 
 use super::{File, Node};
@@ -46,12 +46,18 @@ impl Node {
         }
     }
 
-    /// Compares files and own buckets with those of a node. Returns whether it has answered.
+    /// Compares files and own buckets with those of a node. Returns whether that was done.
     async fn compare_with(&self, node: &str) -> bool {
-        if let Err(error) = self.compare_files(node).await {
-            tracing::debug!(node, %error, "a node does not say which range files it has");
-            return false;
+        // At the same time: to drop files may take long, or fail, and clients are not to wait for it in vain.
+        let (files, has_compared_buckets) = join(self.compare_files(node), self.compare_buckets(node)).await;
+        if let Err(error) = &files {
+            tracing::debug!(node, %error, "range files are not compared with those of a node yet");
         }
+        files.is_ok() && has_compared_buckets
+    }
+
+    /// Compares own buckets with those of a node. Returns whether it has answered.
+    async fn compare_buckets(&self, node: &str) -> bool {
         let files: Vec<Arc<File>> = self.files_read().values().cloned().collect();
         for file in files.iter().filter(|file| !file.all().is_empty()) {
             let room = Room::default();

@@ -50,6 +50,7 @@ impl Node {
         let (this, node) = (self.clone(), node.to_owned());
         // A task of its own: what has begun to change is changed, even if nobody waits for it.
         let changing = tokio::spawn(async move {
+            let mut forgotten = Ok(());
             let dropped: Vec<u64> = dropped.into_iter().flat_map(|files| files.numbers).collect();
             for record in this.records().iter().filter(|record| dropped.contains(&record.id)) {
                 tracing::info!(
@@ -57,14 +58,20 @@ impl Node {
                     node,
                     "the range file was dropped while this node was away"
                 );
-                this.forget(&record.name, Some(record.id)).await?;
+                match this.forget(&record.name, Some(record.id)).await {
+                    Ok(()) | Err(RangeError::NoFile(_)) => {}
+                    Err(error) => {
+                        tracing::warn!(file = record.name, %error, "a range file can't be dropped yet");
+                        forgotten = Err(error);
+                    }
+                }
             }
             for record in known {
                 if let Err(error) = this.learn_file(&record).await {
                     tracing::warn!(file = record.name, node, %error, "a range file of another node is not known here");
                 }
             }
-            Ok(())
+            forgotten
         });
         changing.await.map_err(|_| RangeError::Closed)?
     }
@@ -110,16 +117,21 @@ impl Node {
         Err(no_file())
     }
 
-    /// Removes a file from this node; if a number is given, only the file of this number.
+    /// Removes a file from this node; if a number is given, only the file of this number. If that one is not there, the
+    /// node remembers that it was dropped: an announcement of it may be late.
     ///
     /// # Errors
     /// [`RangeError::NoFile`] if there is no such file; or that its removal can't be stored.
     pub(super) async fn forget(&self, name: &str, number: Option<u64>) -> Result<()> {
         let _adding = self.shared.adding.lock().await;
-        let file = self.file(name)?;
-        if number.is_some_and(|number| number != file.record.id) {
+        let known = self.file(name);
+        if let Some(number) = number
+            && !known.as_ref().is_ok_and(|file| file.record.id == number)
+        {
+            self.shared.blocks.store().commit(vec![Change::RememberRemoved(number)]).await?;
             return Err(RangeError::NoFile(name.to_owned()));
         }
+        let file = known?;
         for bucket in file.all() {
             self.remove_bucket(&file, &bucket, &mut *bucket.writer.lock().await).await?;
         }

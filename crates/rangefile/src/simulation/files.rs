@@ -1,14 +1,17 @@
 //! Files that are created and dropped while some nodes are away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use lightship_transport::net::Caller;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::cases::{client, create, found, run, started, upsert};
+use super::cases::{Gate, client, create, found, run, started, upsert};
 use super::cluster::Cluster;
 use super::histories::settle;
 use super::network::Break;
-use crate::network::{ask, tell};
+use crate::network::{ask, body, tell};
 use crate::request::{Directory, FileName, Locate, RequestKind};
 use crate::{ClientOptions, RangeFile};
 
@@ -134,10 +137,57 @@ fn a_file_is_dropped_by_a_node_that_does_not_know_it() {
         cluster.network.part(&cluster.names[0], &cluster.names[1], Break::Fails);
         create(&cluster).await.unwrap();
         cluster.network.heal();
-        let dropping = || RequestKind::Drop(FileName { name: "t".into() });
+        let dropping = || RequestKind::Drop(FileName { name: "t".into(), ..FileName::default() });
         tell(&client(&cluster), &cluster.names[1], dropping()).await.unwrap();
         assert!(cluster.network.nodes()[0].files().is_empty());
         let again = tell(&client(&cluster), &cluster.names[1], dropping()).await.unwrap_err();
         assert!(again.to_string().contains("there is no range file t"), "{again}");
+    });
+}
+
+#[test]
+fn a_late_drop_leaves_another_file_of_the_same_name() {
+    run(async {
+        let mut cluster = Cluster::new(2, 1, 100);
+        cluster.start(1, 1).await;
+        let (alive, dead) = watch::channel(true);
+        let network = cluster.network.from(&cluster.names[0], dead);
+        let gate = Gate::new(network, |kind| matches!(kind, RequestKind::Drop(_)));
+        cluster.start_with(0, 7, alive, Arc::new(gate.clone())).recover().await;
+        create(&cluster).await.unwrap();
+        let drop_by = |node: usize| {
+            let (network, node) = (client(&cluster), cluster.names[node].clone());
+            let dropping = FileName { name: "t".into(), ..FileName::default() };
+            async move { tell(&network, &node, RequestKind::Drop(dropping)).await }
+        };
+        let late = tokio::spawn(drop_by(0));
+        gate.arrived.notified().await;
+        drop_by(1).await.unwrap();
+        let file = create(&cluster).await.unwrap();
+        upsert(&file, [1], "new").await;
+        gate.pass.notify_one();
+        late.await.unwrap().unwrap();
+        assert!(cluster.network.nodes().iter().all(|node| node.files() == ["t"]));
+        // Nor does a node learn later that it was dropped.
+        sleep(Duration::from_secs(300)).await;
+        assert_eq!(found(&file).await, [(1, "new".to_owned())]);
+    });
+}
+
+#[test]
+fn a_node_that_did_not_know_a_file_remembers_that_it_was_dropped() {
+    run(async {
+        let cluster = started(2, 100).await;
+        cluster.network.part(&cluster.names[0], &cluster.names[1], Break::Fails);
+        let file = create(&cluster).await.unwrap();
+        cluster.network.heal();
+        RangeFile::drop_file(&client(&cluster), "t", ClientOptions::default()).await.unwrap();
+        let late = Directory { file: file.record().clone(), ..Directory::default() };
+        for node in cluster.network.nodes() {
+            let peer = Caller { is_peer: true, address: None };
+            let announced = node.answer(&body(RequestKind::Announce(late.clone())), &peer).await;
+            assert!(announced.is_err());
+            assert!(node.files().is_empty());
+        }
     });
 }

@@ -198,6 +198,9 @@ pub(super) fn write(database: &Database, jobs: &[Job], is_quick: bool) -> Result
                     removed.insert(id, ()).map_err(RangeError::storage)?;
                     files.remove(name.as_str()).map_err(RangeError::storage)?;
                 }
+                Change::RememberRemoved(id) => {
+                    removed.insert(id, ()).map_err(RangeError::storage)?;
+                }
                 Change::PutBucket(id, record) => {
                     buckets.insert(id, record.encode_to_vec().as_slice()).map_err(RangeError::storage)?;
                 }

@@ -46,6 +46,8 @@ pub(crate) enum Change {
     PutFile(FileRecord),
     /// The file of a name and a number, whose buckets are gone already.
     DeleteFile(String, u64),
+    /// A file of this number, which is not there, was removed elsewhere.
+    RememberRemoved(u64),
     PutBucket(u64, Box<BucketRecord>),
     DeleteBucket(u64),
     /// Blocks of a run, from this one on. Until the run is put too, they are removed when the node starts again.

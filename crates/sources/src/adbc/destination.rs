@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adbc_core::error::Status;
 use adbc_core::options::{IngestMode, OptionConnection, OptionStatement};
-use adbc_core::{CancelHandle, Connection as _, Database as _, Optionable as _, Statement as _};
+use adbc_core::{CancelHandle, Connection as _, Optionable as _, Statement as _};
 use adbc_driver_manager::ManagedConnection;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -18,6 +18,8 @@ use super::{AdbcLocation, driver};
 use crate::cancel::{self, StatementGuard};
 use crate::columns::check_names;
 use crate::{Destination, Result, SourceError, TableWrite, WriteMode, Written};
+
+const STOPPED: &str = "the driver stopped reading before the last row";
 
 /// What the driver reads. A channel that closes without `End` is a copy that failed.
 enum Piece {
@@ -55,8 +57,15 @@ struct Batches {
     schema: SchemaRef,
     pieces: mpsc::Receiver<Piece>,
     has_ended: bool,
-    /// Rows that the driver has read.
-    rows: Arc<AtomicU64>,
+    read: Arc<Read>,
+}
+
+/// What the driver has read.
+#[derive(Default)]
+struct Read {
+    rows: AtomicU64,
+    /// Whether it has read the end.
+    is_complete: AtomicBool,
 }
 
 impl Iterator for Batches {
@@ -68,11 +77,12 @@ impl Iterator for Batches {
         }
         match self.pieces.blocking_recv() {
             Some(Piece::Batch(batch)) => {
-                self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                self.read.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                 Some(Ok(batch))
             }
             Some(Piece::End) => {
                 self.has_ended = true;
+                self.read.is_complete.store(true, Ordering::Release);
                 None
             }
             None => {
@@ -113,7 +123,7 @@ impl AdbcDestination {
                 ));
             }
         };
-        let (location, table, read) = (location.clone(), write.table.clone(), schema.clone());
+        let (location, table, columns) = (location.clone(), write.table.clone(), schema.clone());
         let target = location.to_string();
         let (to, pieces) = mpsc::channel(1);
         let (started_to, started) = oneshot::channel::<Result<Box<dyn CancelHandle>>>();
@@ -126,8 +136,7 @@ impl AdbcDestination {
                 let prepared = (|| -> Result<_> {
                     let (database, failures) = driver::open(&location)?;
                     let failed = |error| failures.statement(error);
-                    let mut connection =
-                        database.new_connection().map_err(|error| failures.connect(error))?;
+                    let mut connection = database.connect().map_err(|error| failures.connect(error))?;
                     let has_transaction = begin(&mut connection, &failures)?;
                     let mut statement = connection.new_statement().map_err(failed)?;
                     statement
@@ -138,13 +147,14 @@ impl AdbcDestination {
                         statement.set_option(option, schema.as_str().into()).map_err(failed)?;
                     }
                     statement.set_option(OptionStatement::IngestMode, mode.into()).map_err(failed)?;
-                    let rows = Arc::new(AtomicU64::new(0));
-                    let batches = Batches { schema: read, pieces, has_ended: false, rows: rows.clone() };
+                    let read = Arc::new(Read::default());
+                    let batches = Batches { schema: columns, pieces, has_ended: false, read: read.clone() };
                     statement.bind_stream(Box::new(batches)).map_err(failed)?;
                     // A source of the same database shares this instance meanwhile.
-                    Ok((connection, statement, failures, has_transaction, rows, database))
+                    Ok((database, connection, statement, failures, has_transaction, read))
                 })();
-                let (mut connection, mut statement, failures, has_transaction, rows, _database) =
+                // The database is the last to be dropped.
+                let (_database, mut connection, mut statement, failures, has_transaction, read) =
                     match prepared {
                         Ok(prepared) => prepared,
                         Err(error) => {
@@ -158,7 +168,10 @@ impl AdbcDestination {
                 let written = statement.execute_update().map_err(|error| failures.statement(error));
                 let ended = written.and_then(|written| {
                     drop(statement);
-                    let rows = rows.load(Ordering::Relaxed);
+                    if !read.is_complete.load(Ordering::Acquire) {
+                        return Err(failures.malformed(STOPPED.into()));
+                    }
+                    let rows = read.rows.load(Ordering::Relaxed);
                     if let Some(written) = written.filter(|&written| written >= 0 && written as u64 != rows) {
                         let reason = format!("the driver says that it wrote {written} rows of {rows}");
                         return Err(failures.malformed(reason));
@@ -185,10 +198,7 @@ impl AdbcDestination {
         let Some(running) = self.running.take() else { return after_an_error() };
         match running.ended.await {
             Ok(Err(error)) => error,
-            Ok(Ok(())) => SourceError::Malformed {
-                target: running.target,
-                reason: "the driver stopped reading before the last row".into(),
-            },
+            Ok(Ok(())) => SourceError::Malformed { target: running.target, reason: STOPPED.into() },
             Err(_) => ended_early(&running.target),
         }
     }
@@ -199,6 +209,7 @@ fn begin(connection: &mut ManagedConnection, failures: &Failures) -> Result<bool
     match connection.set_option(OptionConnection::AutoCommit, "false".into()) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.status, Status::NotImplemented | Status::InvalidArguments) => {
+            let error = failures.statement(error);
             tracing::warn!(%error, "the driver has no transactions: if the copy fails, some rows may stay");
             Ok(false)
         }
@@ -222,7 +233,7 @@ impl Drop for AdbcDestination {
         cancel::send(target, async move {
             let handle: Arc<dyn CancelHandle> = handle.into();
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || handle.try_cancel()).await {
-                tracing::debug!(%error, "the driver can't cancel");
+                tracing::debug!(status = ?error.status, "the driver can't cancel");
             }
             Ok(())
         });

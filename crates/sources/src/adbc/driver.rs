@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use adbc_core::error::{Error, Status};
 use adbc_core::options::{AdbcVersion, OptionDatabase};
-use adbc_core::{Driver as _, LOAD_FLAG_DEFAULT};
-use adbc_driver_manager::{ManagedDatabase, ManagedDriver};
+use adbc_core::{Database as _, Driver as _, LOAD_FLAG_DEFAULT};
+use adbc_driver_manager::{ManagedConnection, ManagedDatabase, ManagedDriver};
 use arrow_schema::ArrowError;
 
 use super::AdbcLocation;
@@ -24,23 +24,66 @@ const SECRET_BYTES_MIN: usize = 3;
 
 /// Databases that are open. An embedded database like DuckDB locks its file for one instance, so the source and the
 /// destination of a copy share it.
-static OPENED: LazyLock<Mutex<HashMap<AdbcLocation, Weak<ManagedDatabase>>>> = LazyLock::new(Mutex::default);
+static OPENED: LazyLock<Mutex<HashMap<AdbcLocation, Arc<Mutex<Shared>>>>> = LazyLock::new(Mutex::default);
+
+/// A database and the number of its users.
+#[derive(Default)]
+struct Shared {
+    database: Option<ManagedDatabase>,
+    users: usize,
+}
+
+/// A user of an open database. The last one closes it; meanwhile nobody can open it again. Connections must be closed
+/// before.
+pub(super) struct OpenDatabase {
+    /// `None` while it is dropped.
+    database: Option<ManagedDatabase>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl OpenDatabase {
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn connect(&self) -> Result<ManagedConnection, Error> {
+        let closed = || Error::with_message_and_status("the database is closed", Status::InvalidState);
+        self.database.as_ref().ok_or_else(closed)?.new_connection()
+    }
+}
+
+impl Drop for OpenDatabase {
+    fn drop(&mut self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.database = None;
+        shared.users -= 1;
+        if shared.users == 0 {
+            shared.database = None;
+        }
+    }
+}
 
 /// Opens a database, unless it is open already. This blocks.
-pub(super) fn open(location: &AdbcLocation) -> Result<(Arc<ManagedDatabase>, Arc<Failures>)> {
+pub(super) fn open(location: &AdbcLocation) -> Result<(OpenDatabase, Arc<Failures>)> {
     let failures = Arc::new(Failures::new(location));
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(database) = opened.get(location).and_then(Weak::upgrade) {
-        return Ok((database, failures));
-    }
-    opened.retain(|_, database| database.strong_count() > 0);
-    let mut driver = load(location)?;
-    let options = location.options.iter();
-    let options = options.map(|(name, value)| (OptionDatabase::from(name.as_str()), value.as_str().into()));
-    let database = driver.new_database_with_opts(options).map_err(|error| failures.connect(error))?;
-    let database = Arc::new(database);
-    opened.insert(location.clone(), Arc::downgrade(&database));
-    Ok((database, failures))
+    let entry = {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|_, shared| Arc::strong_count(shared) > 1);
+        opened.entry(location.clone()).or_default().clone()
+    };
+    // Others may open other databases meanwhile.
+    let mut shared = entry.lock().unwrap_or_else(PoisonError::into_inner);
+    let database = match &shared.database {
+        Some(database) => database.clone(),
+        None => {
+            let mut driver = load(location)?;
+            let options = location.options.iter();
+            let options =
+                options.map(|(name, value)| (OptionDatabase::from(name.as_str()), value.as_str().into()));
+            driver.new_database_with_opts(options).map_err(|error| failures.connect(error))?
+        }
+    };
+    shared.database = Some(database.clone());
+    shared.users += 1;
+    Ok((OpenDatabase { database: Some(database), shared: entry.clone() }, failures))
 }
 
 fn load(location: &AdbcLocation) -> Result<ManagedDriver> {

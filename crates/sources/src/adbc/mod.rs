@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use adbc_core::error::Status;
 use adbc_core::options::{ObjectDepth, OptionConnection};
-use adbc_core::{Connection as _, Database as _, Optionable as _};
-use adbc_driver_manager::{ManagedConnection, ManagedDatabase};
+use adbc_core::{Connection as _, Optionable as _};
+use adbc_driver_manager::ManagedConnection;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::SchemaRef;
@@ -27,7 +27,7 @@ use async_trait::async_trait;
 pub use self::destination::AdbcDestination;
 pub use self::uri::AdbcLocation;
 
-use self::driver::Failures;
+use self::driver::{Failures, OpenDatabase};
 use crate::limit::{ConnectionLimits, ServerConnections};
 use crate::{
     Comparable, Comparison, Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo,
@@ -37,7 +37,7 @@ use crate::{
 /// A database that an ADBC driver has opened.
 #[derive(Clone)]
 pub struct AdbcSource {
-    database: Arc<ManagedDatabase>,
+    database: Arc<OpenDatabase>,
     failures: Arc<Failures>,
     connections: Arc<ServerConnections>,
 }
@@ -69,11 +69,11 @@ impl AdbcSource {
         let (database, failures) = blocking(move || {
             let opened = driver::open(&location)?;
             let (database, failures) = &opened;
-            database.new_connection().map_err(|error| failures.connect(error))?;
+            drop(database.connect().map_err(|error| failures.connect(error))?);
             Ok(opened)
         })
         .await?;
-        Ok(Self { database, failures, connections })
+        Ok(Self { database: Arc::new(database), failures, connections })
     }
 
     /// Runs `work` with a new connection, on a thread for blocking work.
@@ -85,7 +85,7 @@ impl AdbcSource {
         let (database, failures) = (self.database.clone(), self.failures.clone());
         blocking(move || {
             let _permit = permit;
-            let mut connection = database.new_connection().map_err(|error| failures.connect(error))?;
+            let mut connection = database.connect().map_err(|error| failures.connect(error))?;
             work(&mut connection, &failures)
         })
         .await

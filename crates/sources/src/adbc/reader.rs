@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use adbc_core::options::OptionConnection;
-use adbc_core::{CancelHandle, Connection as _, Database as _, Optionable as _, Statement as _};
-use adbc_driver_manager::ManagedDatabase;
+use adbc_core::{CancelHandle, Connection as _, Optionable as _, Statement as _};
 use arrow_array::{RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
 use tokio::sync::{mpsc, oneshot};
 
-use super::driver::Failures;
+use super::driver::{Failures, OpenDatabase};
 use crate::cancel::{self, StatementGuard};
 use crate::limit::Permit;
 use crate::{ReadOptions, Result, Rows, SourceError};
@@ -35,7 +34,7 @@ impl Drop for Canceller {
             // The thread of the result ends at the next batch in any case.
             let cancelled = tokio::task::spawn_blocking(move || handle.try_cancel()).await;
             if let Ok(Err(error)) = cancelled {
-                tracing::debug!(%error, "the driver can't cancel");
+                tracing::debug!(status = ?error.status, "the driver can't cancel");
             }
             Ok(())
         });
@@ -45,7 +44,7 @@ impl Drop for Canceller {
 /// Runs a statement on a connection of its own, one batch ahead of the consumer. Without columns, only the rows are
 /// counted.
 pub(super) async fn run(
-    database: Arc<ManagedDatabase>,
+    database: Arc<OpenDatabase>,
     failures: Arc<Failures>,
     permit: Permit,
     sql: String,
@@ -111,13 +110,13 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(
         &self,
-        database: &ManagedDatabase,
+        database: &OpenDatabase,
         sql: &str,
         handle_to: oneshot::Sender<Box<dyn CancelHandle>>,
         schema_to: oneshot::Sender<SchemaRef>,
     ) -> Result<()> {
         let failed = |error| self.failures.statement(error);
-        let mut connection = database.new_connection().map_err(|error| self.failures.connect(error))?;
+        let mut connection = database.connect().map_err(|error| self.failures.connect(error))?;
         // Not all drivers know the option.
         let _ = connection.set_option(OptionConnection::ReadOnly, "true".into());
         let mut statement = connection.new_statement().map_err(failed)?;

@@ -82,10 +82,12 @@ impl AdbcLocation {
 
 /// The value of an option, if it is no secret.
 fn shown(name: &str, value: &str) -> Option<String> {
+    // A URI of a server may have a password at any place, and one of a file has none.
+    if value.contains(['@', '?', ';', '=']) {
+        return None;
+    }
     if name == "uri" {
-        // A URI of a server may have a password at any place, and one of a file has none.
-        let is_plain = !value.contains(['@', '?', ';', '=']);
-        return is_plain.then(|| redact(value));
+        return Some(redact(value));
     }
     let last = name.rsplit(['.', '_']).next().unwrap_or(name);
     let is_shown = SHOWN.contains(&name) || name.contains('.') && SHOWN.contains(&last);
@@ -143,6 +145,7 @@ mod tests {
         check("duckdb?path=x.db", "adbc:duckdb?path=x.db");
         check("sqlite?uri=x.db", "adbc:sqlite?uri=x.db");
         check("pg?uri=postgresql://me:hush@h/d", "adbc:pg?uri=***");
+        check("pg?host=me:hush@h&path=x?key%3Dhush", "adbc:pg?host=***&path=***");
         check("snow?uri=me:hush@account/db", "adbc:snow?uri=***");
         check(
             "snow?username=me&password=hush&adbc.snowflake.sql.db=d",

@@ -23,8 +23,9 @@ use crate::{Destination, Result, SourceError, TableWrite, Written, cancel};
 const DROP_MAX: Duration = Duration::from_secs(10);
 
 /// Brings the connection into a known state: times in UTC, no silent changes of values, and 0 as a value of columns
-/// that count by themselves. The source may need longer for a batch than the server waits for rows by default.
+/// that count by themselves. Warnings are kept, whatever the server's default. The source may need longer for a batch than the server waits for rows by default.
 const SET: &str = "SET time_zone = '+00:00', net_read_timeout = 3600, net_write_timeout = 3600, \
+     max_error_count = 64, \
      sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION'; SET NAMES utf8mb4; \
      SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 

@@ -28,6 +28,9 @@ const INSERT_VALUES_MAX: usize = 65_535;
 /// Maximum rows of an insert.
 const INSERT_ROWS_MAX: usize = 1024;
 
+/// The server's number for a column without a default that got no value.
+const NO_DEFAULT: u32 = 1364;
+
 /// The hint for a value that only the server can check.
 const CORRECT: &str = "correct it in the query, or choose another type for the column";
 
@@ -229,9 +232,10 @@ impl Stream {
         let shown: Result<Vec<(String, u32, String)>, _> = conn.query("SHOW WARNINGS").await;
         let shown =
             shown.map_err(|error| errors::statement(&self.server, "SHOW WARNINGS", self.rows, error))?;
-        let about_rows = shown
-            .into_iter()
-            .find(|(level, _, message)| written != self.rows || level == "Error" || place(message).is_some());
+        let about_rows = shown.into_iter().find(|(level, code, message)| {
+            let is_error = level == "Error" || *code == NO_DEFAULT;
+            written != self.rows || is_error || place(message).is_some()
+        });
         match about_rows {
             Some((_, code, reason)) => Err(refused(
                 SourceError::Sql { reason, position: None, code: Some(code.to_string()), hint: None },

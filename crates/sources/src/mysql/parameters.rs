@@ -12,6 +12,8 @@ use crate::parameters::{check_count, unfit};
 use crate::{Result, SourceError};
 
 const DAY_US: i64 = 86_400_000_000;
+/// 838:59:59, the longest time.
+const TIME_US_MAX: u64 = 3_020_399_000_000;
 
 /// The values of one row, for a statement with so many parameters.
 ///
@@ -38,9 +40,15 @@ fn value(index: usize, column: &ArrayRef) -> Result<Value> {
         DataType::UInt64 => Value::UInt(column.as_primitive::<UInt64Type>().value(0)),
         from if from.is_integer() => Value::Int(to(DataType::Int64)?.as_primitive::<Int64Type>().value(0)),
         DataType::Float16 | DataType::Float32 => {
-            Value::Float(to(DataType::Float32)?.as_primitive::<Float32Type>().value(0))
+            let value = to(DataType::Float32)?.as_primitive::<Float32Type>().value(0);
+            check_finite(index, value.into())?;
+            Value::Float(value)
         }
-        DataType::Float64 => Value::Double(column.as_primitive::<Float64Type>().value(0)),
+        DataType::Float64 => {
+            let value = column.as_primitive::<Float64Type>().value(0);
+            check_finite(index, value)?;
+            Value::Double(value)
+        }
         from if from.is_string() => {
             Value::Bytes(to(DataType::Utf8)?.as_string::<i32>().value(0).as_bytes().to_vec())
         }
@@ -61,6 +69,9 @@ fn value(index: usize, column: &ArrayRef) -> Result<Value> {
         }
         DataType::Duration(_) => {
             let span = microseconds(index, column, &DataType::Duration(TimeUnit::Microsecond))?;
+            if span.unsigned_abs() > TIME_US_MAX {
+                return Err(unfit(index, "a time beyond 838:59:59", "give a shorter time".into()));
+            }
             let (days, us) = (span.unsigned_abs() / DAY_US as u64, span.unsigned_abs() % DAY_US as u64);
             let days = u32::try_from(days).unwrap_or(u32::MAX);
             let (hour, minute, second, us) = clock(us as i64);
@@ -75,6 +86,13 @@ fn value(index: usize, column: &ArrayRef) -> Result<Value> {
             ));
         }
     })
+}
+
+fn check_finite(index: usize, value: f64) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(unfit(index, "NaN or infinity, which MySQL does not have", "give NULL or a number".into()))
 }
 
 /// The values of a dictionary or of runs.
@@ -123,9 +141,9 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{
-        Date32Array, Decimal128Array, DictionaryArray, DurationSecondArray, Int8Array, NullArray,
-        StringArray, Time64NanosecondArray, TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
-        types::Int32Type,
+        Date32Array, Decimal128Array, DictionaryArray, DurationSecondArray, Float32Array, Float64Array,
+        Int8Array, NullArray, StringArray, Time64NanosecondArray, TimestampMicrosecondArray,
+        TimestampNanosecondArray, UInt64Array, types::Int32Type,
     };
 
     use super::*;
@@ -150,6 +168,7 @@ mod tests {
         );
         check(of(Time64NanosecondArray::from(vec![1_001_000])), Value::Time(false, 0, 0, 0, 0, 1001));
         check(of(DurationSecondArray::from(vec![-90_061])), Value::Time(true, 1, 1, 1, 1, 0));
+        check(of(DurationSecondArray::from(vec![3_020_399])), Value::Time(false, 34, 22, 59, 59, 0));
     }
 
     #[test]
@@ -157,6 +176,9 @@ mod tests {
         for (found, expected) in [
             (of(TimestampNanosecondArray::from(vec![1])), "more precise"),
             (of(Date32Array::from(vec![3_000_000])), "a date after 9999"),
+            (of(DurationSecondArray::from(vec![-3_020_400])), "beyond 838:59:59"),
+            (of(Float64Array::from(vec![f64::INFINITY])), "infinity"),
+            (of(Float32Array::from(vec![f32::NAN])), "NaN"),
             (of(Decimal128Array::from(vec![1])), "no parameters of type Decimal128"),
         ] {
             let error = found.unwrap_err();

@@ -40,6 +40,8 @@ pub(super) struct Target {
     /// Whether an existing table is replaced.
     replaces: bool,
     key: Vec<String>,
+    /// The unique index on the key of an existing table, quoted.
+    index: Option<String>,
 }
 
 /// A column that is written.
@@ -57,6 +59,8 @@ struct Existing {
     described: Described,
     is_nullable: bool,
     is_generated: bool,
+    /// Whether a row without a value for it is an error.
+    is_required: bool,
 }
 
 /// Runs statements, and converts their errors.
@@ -143,6 +147,7 @@ impl Target {
             into: final_name.clone(),
             columns: Vec::new(),
             row: None,
+            index: None,
             new: None,
             name: final_name.clone(),
             final_name,
@@ -162,10 +167,10 @@ impl Target {
             }
             (false, WriteMode::Existing) => return Err(SourceError::NoTable { name: target.shown }),
             (true, WriteMode::Append | WriteMode::Existing | WriteMode::Upsert) => {
-                if write.mode == WriteMode::Upsert
-                    && !has_unique_index(&mut session, &database, write).await?
-                {
-                    return Err(write.no_unique_index(&target.shown));
+                if write.mode == WriteMode::Upsert {
+                    let index = unique_index(&mut session, &database, write).await?;
+                    let index = index.ok_or_else(|| write.no_unique_index(&target.shown))?;
+                    target.index = Some(identifier(&index));
                 }
                 let existing = columns(&mut session, &database, &write.table.name).await?;
                 target.assign(existing, schema)?;
@@ -230,9 +235,26 @@ impl Target {
                     column.described.column_type
                 )));
             }
+            if self.columns.iter().any(|other| other.name == column.name) {
+                let same =
+                    "two columns of the result are this one: names are the same in any case of letters";
+                return Err(fail(same.into()));
+            }
             let is_key = self.key.contains(field.name());
             let is_nullable = column.is_nullable;
             self.columns.push(TargetColumn { name: column.name.clone(), rule, is_nullable, is_key });
+        }
+        // LOAD DATA would write 0 or an empty text. An upsert inserts from its temporary table, which the server checks.
+        let is_loaded = |name: &String| self.columns.iter().any(|column| column.name == *name);
+        let missing = existing.iter().find(|column| column.is_required && !is_loaded(&column.name));
+        if let Some(column) = missing.filter(|_| self.key.is_empty()) {
+            return Err(SourceError::Value {
+                column: column.name.clone(),
+                reason: format!(
+                    "table `{}` requires it: it is NOT NULL without a default, and the result has no such column",
+                    self.shown
+                ),
+            });
         }
         Ok(())
     }
@@ -290,16 +312,20 @@ impl Target {
         }
         let on: Vec<_> = key.iter().map(|key| format!("t.{key} = s.{key}")).collect();
         let (on, first_key) = (on.join(" AND "), &key[0]);
+        // Each row is looked up in the table. What the server knows of the sizes is old, for a table that was just filled:
+        // it has compared all 60,000 rows with all, for minutes.
+        let by = self.index.as_ref().map_or_else(String::new, |index| format!(" FORCE INDEX ({index})"));
         let others = self.columns.iter().filter(|column| !column.is_key);
         let set: Vec<_> = others.map(|column| identifier(&column.name)).collect();
         let set: Vec<_> = set.iter().map(|name| format!("t.{name} = s.{name}")).collect();
         if !set.is_empty() {
-            session.run(&format!("UPDATE {name} t JOIN {stage} s ON {on} SET {}", set.join(", "))).await?;
+            let set = set.join(", ");
+            session.run(&format!("UPDATE {stage} s STRAIGHT_JOIN {name} t{by} ON {on} SET {set}")).await?;
         }
         // ON DUPLICATE KEY UPDATE would also update rows that conflict in another unique index.
         session
             .run(&format!(
-                "INSERT INTO {name} ({}) SELECT {} FROM {stage} s LEFT JOIN {name} t ON {on} \
+                "INSERT INTO {name} ({}) SELECT {} FROM {stage} s LEFT JOIN {name} t{by} ON {on} \
                  WHERE t.{first_key} IS NULL ORDER BY s.{row}",
                 self.names("").join(", "),
                 self.names("s.").join(", ")
@@ -387,8 +413,12 @@ async fn check_replaceable(
     })
 }
 
-/// Whether a unique index has exactly these columns, in any order.
-async fn has_unique_index(session: &mut Session<'_>, database: &str, write: &TableWrite) -> Result<bool> {
+/// The name of a unique index that has exactly the columns of the key, in any order.
+async fn unique_index(
+    session: &mut Session<'_>,
+    database: &str,
+    write: &TableWrite,
+) -> Result<Option<String>> {
     // An index of the beginning of a text has a `sub_part`; one of an expression has no column.
     const SQL: &str = "SELECT index_name, column_name, sub_part IS NOT NULL FROM information_schema.statistics \
          WHERE table_schema = ? AND table_name = ? AND non_unique = 0 ORDER BY index_name, seq_in_index";
@@ -405,19 +435,26 @@ async fn has_unique_index(session: &mut Session<'_>, database: &str, write: &Tab
     let has = |columns: &[Option<String>], key: &String| {
         columns.iter().flatten().any(|column| column.to_lowercase() == key.to_lowercase())
     };
-    Ok(indexes.iter().any(|(_, columns)| {
+    let found = indexes.into_iter().find(|(_, columns)| {
         columns.len() == write.key.len() && write.key.iter().all(|key| has(columns, key))
-    }))
+    });
+    Ok(found.map(|(index, _)| index))
 }
 
 async fn columns(session: &mut Session<'_>, database: &str, table: &str) -> Result<Vec<Existing>> {
     const SQL: &str = "SELECT column_name, data_type, column_type, \
              CAST(character_maximum_length AS UNSIGNED), CAST(character_octet_length AS UNSIGNED), \
              CAST(numeric_precision AS UNSIGNED), CAST(numeric_scale AS SIGNED), \
-             CAST(datetime_precision AS UNSIGNED), character_set_name, is_nullable, extra \
+             CAST(datetime_precision AS UNSIGNED), character_set_name, is_nullable, extra, \
+             column_default IS NOT NULL \
          FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
     let rows = session.rows(SQL, vec![database, table]).await?;
     let column = |row: &Row| -> Result<Existing> {
+        let (is_nullable, extra) = (session.text(row, 9)? == "YES", session.text(row, 10)?.to_uppercase());
+        // `VIRTUAL GENERATED` and `STORED GENERATED`, but not `DEFAULT_GENERATED`.
+        let is_generated = extra.contains(" GENERATED");
+        let has_default =
+            session.get::<bool>(row, 11)?.unwrap_or_default() || extra.contains("AUTO_INCREMENT");
         Ok(Existing {
             name: session.text(row, 0)?,
             described: Described {
@@ -430,9 +467,9 @@ async fn columns(session: &mut Session<'_>, database: &str, table: &str) -> Resu
                 second_places: session.get(row, 7)?,
                 charset: session.get(row, 8)?,
             },
-            is_nullable: session.text(row, 9)? == "YES",
-            // `VIRTUAL GENERATED` and `STORED GENERATED`, but not `DEFAULT_GENERATED`.
-            is_generated: session.text(row, 10)?.to_uppercase().contains(" GENERATED"),
+            is_nullable,
+            is_generated,
+            is_required: !is_nullable && !is_generated && !has_default,
         })
     };
     rows.iter().map(column).collect()

@@ -231,7 +231,8 @@ impl PostgresSource {
         let values = match values {
             Ok(values) => values,
             Err(error) => {
-                self.end(connection).await?;
+                // The first error is reported.
+                let _ = self.end(connection).await;
                 return Err(error);
             }
         };

@@ -171,10 +171,14 @@ impl ColumnRule {
 
 /// Whether SQLite might take a text for a number that is too long for ours.
 fn looks_like_number(text: &str) -> bool {
-    let text = text.trim_ascii();
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-        && digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+'))
+    // SQLite's spaces include the vertical tab.
+    let text = text.trim_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let is_digits = |part: &str| {
+        let digits = part.strip_prefix(['-', '+']).unwrap_or(part);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    is_digits(&mantissa.replacen('.', "", 1)) && is_digits(exponent)
 }
 
 fn nan() -> EncodeError {
@@ -261,6 +265,13 @@ mod tests {
         check("JSON", Cell::Text("[1.50]"), Some(Text("[1.50]".into())));
         let long = "9".repeat(100);
         check("JSON", Cell::Text(&long), None);
+        // Numbers that are too small, too long or in other spaces than ours.
+        for text in ["1e-6000", "1e2000000000", "1e99999999999", &format!("{long}e-3"), "0E+99999", "\x0b5"] {
+            check("DATE", Cell::Text(text), None);
+        }
+        for text in ["2024-02-29", "29.02.2024", "1e", "--1", "."] {
+            check("DATE", Cell::Text(text), Some(Text(text.into())));
+        }
         check("", Cell::Text("007"), Some(Text("007".into())));
         check("BOOLEAN", Cell::Bool(true), Some(Integer(1)));
     }

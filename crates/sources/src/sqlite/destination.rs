@@ -19,7 +19,8 @@ use crate::{Destination, Result, SourceError, TableWrite, Written};
 /// How long others may keep the file locked.
 const LOCKED_MAX: Duration = Duration::from_secs(10);
 
-/// A table of an SQLite file as a destination. A missing file is created.
+/// A table of an SQLite file as a destination. A missing file is created; it stays, empty, if the copy then fails,
+/// because another process may have opened it.
 ///
 /// Rows wait in a temporary table, in a file of its own, until all have arrived; then one transaction moves them
 /// into their table. Until then, the file is not locked: it can be read and written by others, and by the query of
@@ -38,7 +39,7 @@ pub struct SqliteDestination {
 #[derive(Debug)]
 struct Open {
     connection: Connection,
-    file: NewFile,
+    path: PathBuf,
     target: Target,
     schema: SchemaRef,
     rows: u64,
@@ -51,23 +52,6 @@ struct Interrupt(InterruptHandle);
 impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Interrupt")
-    }
-}
-
-/// The path of the file. An empty file that this copy made is removed again.
-#[derive(Debug)]
-struct NewFile {
-    path: PathBuf,
-    was_made: bool,
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        let is_empty = || std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0);
-        if self.was_made && is_empty() {
-            // At worst, an empty file stays.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -113,18 +97,20 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 impl Open {
     fn new(path: PathBuf, write: &TableWrite, schema: SchemaRef) -> Result<Self> {
+        let failed = |error| errors::open(&path, error);
+        if !path.exists() {
+            // A table that can't be made leaves no file.
+            Target::open(&Connection::open_in_memory().map_err(failed)?, &path, write, &schema)?;
+        }
         // Made before it is opened: a folder that is missing or read-only is reported as such.
         let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
-        let was_made = match made {
-            Ok(_) => true,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
-            Err(source) => return Err(SourceError::Io { path: path.display().to_string(), source }),
-        };
-        let file = NewFile { path, was_made };
-        let path = &file.path;
-        let failed = |error| errors::open(path, error);
+        if let Err(source) = made
+            && source.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(SourceError::Io { path: path.display().to_string(), source });
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        let connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_timeout(LOCKED_MAX).map_err(failed)?;
         // A memory of 8 MiB; what is larger is in a temporary file.
         connection
@@ -132,13 +118,13 @@ impl Open {
                 "PRAGMA temp_store = FILE; PRAGMA temp.cache_size = -8192; PRAGMA temp.journal_mode = OFF",
             )
             .map_err(failed)?;
-        let target = Target::open(&connection, path, write, &schema)?;
+        let target = Target::open(&connection, &path, write, &schema)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
-        Ok(Self { connection, file, target, schema, rows: 0, bytes: 0 })
+        Ok(Self { connection, path, target, schema, rows: 0, bytes: 0 })
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let path = &self.file.path;
+        let path = &self.path;
         let fields = self.schema.fields().iter().map(|field| &**field);
         let columns = Cells::of_batch(batch, fields, self.rows)?;
         let places = vec!["?"; columns.len()].join(", ");
@@ -168,9 +154,9 @@ impl Open {
     }
 
     fn finish(self) -> Result<Written> {
-        let path = &self.file.path;
+        let path = &self.path;
         self.connection.execute_batch("COMMIT").map_err(|error| errors::statement(path, "COMMIT", error))?;
-        self.target.fill(&self.connection, path)?;
+        self.target.fill(&self.connection, path, self.rows)?;
         Ok(Written { rows: self.rows, bytes: self.bytes })
     }
 }

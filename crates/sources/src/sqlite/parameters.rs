@@ -38,7 +38,11 @@ fn value(index: usize, column: &ArrayRef) -> Result<Value> {
             Value::Integer(to(column, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
         }
         from if from.is_floating() => {
-            Value::Real(to(column, &DataType::Float64)?.as_primitive::<Float64Type>().value(0))
+            let value = to(column, &DataType::Float64)?.as_primitive::<Float64Type>().value(0);
+            if value.is_nan() {
+                return Err(unfit(index, "NaN, which SQLite takes for NULL", "give NULL or a number".into()));
+            }
+            Value::Real(value)
         }
         from if from.is_string() => {
             Value::Text(to(column, &DataType::Utf8)?.as_string::<i32>().value(0).to_owned())
@@ -69,6 +73,7 @@ mod tests {
         assert_eq!(of(Arc::new(BinaryArray::from(vec![b"\0".as_slice()]))).unwrap(), Value::Blob(vec![0]));
         assert_eq!(of(Arc::new(NullArray::new(1))).unwrap(), Value::Null);
         assert!(of(Arc::new(UInt64Array::from(vec![u64::MAX]))).is_err());
+        assert!(of(Arc::new(Float32Array::from(vec![f32::NAN]))).is_err());
         assert!(of(Arc::new(Date32Array::from(vec![1]))).is_err());
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::assign::{ColumnRule, column_type};
 use super::errors;
 use crate::select::{self, identifier};
-use crate::{Result, SourceError, TableWrite, WriteMode};
+use crate::{Result, SourceError, TableName, TableWrite, WriteMode};
 
 /// Rows that have arrived. Its columns have no types, so it changes no value; the row id is the row's number.
 pub(super) const STAGE: &str = "temp.lightship_stage";
@@ -16,12 +16,15 @@ pub(super) const STAGE: &str = "temp.lightship_stage";
 /// A table in the file.
 #[derive(Debug)]
 pub(super) struct Target {
+    table: TableName,
     /// The name, quoted.
     pub(super) name: String,
     /// The name for the user.
     shown: String,
     /// The statement that creates the table, if it does not exist or is to be replaced.
     create: Option<String>,
+    /// Whether the table has rules of its own for conflicts, as `UNIQUE ON CONFLICT IGNORE`.
+    has_conflict_rules: bool,
     mode: WriteMode,
     key: Vec<String>,
     /// The collation of each column of the key.
@@ -73,9 +76,11 @@ impl Target {
             (found, mode) => found.is_none() || mode == WriteMode::Replace,
         };
         let mut target = Self {
+            table: write.table.clone(),
             name: select::table(&write.table),
             shown,
             create: None,
+            has_conflict_rules: false,
             mode: write.mode,
             key: write.key.clone(),
             collations: vec!["BINARY".into(); write.key.len()],
@@ -83,8 +88,10 @@ impl Target {
             rules: Vec::new(),
         };
         if is_new {
+            target.check_replaceable(connection, path)?;
             target.make(schema)?;
         } else {
+            target.has_conflict_rules = has_conflict_rules(connection, &write.table).map_err(failed)?;
             let existing = existing(connection, write).map_err(failed)?;
             target.assign(&existing, schema)?;
             if write.mode == WriteMode::Upsert {
@@ -152,10 +159,44 @@ impl Target {
                     column.declared
                 )));
             }
+            if self.names.contains(&column.name) {
+                let same =
+                    "two columns of the result are this one: names are the same in any case of letters";
+                return Err(fail(same.into()));
+            }
             self.names.push(column.name.clone());
             self.rules.push(rule);
         }
         Ok(())
+    }
+
+    /// Refuses to replace a table to which others refer: with foreign keys, `DROP TABLE` first deletes all rows,
+    /// which may delete or change rows of the others.
+    fn check_replaceable(&self, connection: &Connection, path: &Path) -> Result<()> {
+        if self.mode != WriteMode::Replace {
+            return Ok(());
+        }
+        let master = master(&self.table);
+        // Others may refer to a table that does not exist yet.
+        let sql = format!(
+            "SELECT DISTINCT m.name FROM {master} m, pragma_foreign_key_list(m.name, ?2) f \
+             WHERE m.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE AND m.name <> ?1 COLLATE NOCASE \
+             AND EXISTS (SELECT 1 FROM {master} WHERE type = 'table' AND name = ?1 COLLATE NOCASE) LIMIT 5"
+        );
+        let tables = || -> rusqlite::Result<Vec<String>> {
+            let schema = self.table.schema.as_deref().unwrap_or("main");
+            connection.prepare(&sql)?.query_map((&self.table.name, schema), |row| row.get(0))?.collect()
+        };
+        let tables = tables().map_err(|error| errors::statement(path, &sql, error))?;
+        if tables.is_empty() {
+            return Ok(());
+        }
+        Err(SourceError::Sql {
+            reason: format!("cannot replace table `{}`: {} refers to it", self.shown, tables.join(", ")),
+            position: None,
+            code: None,
+            hint: Some("drop the foreign keys first, or delete the table's rows and append".into()),
+        })
     }
 
     fn key_names(&self) -> Vec<String> {
@@ -167,12 +208,14 @@ impl Target {
     }
 
     /// Moves all rows from the temporary table, in one transaction.
-    pub(super) fn fill(&self, connection: &Connection, path: &Path) -> Result<()> {
+    pub(super) fn fill(&self, connection: &Connection, path: &Path, rows: u64) -> Result<()> {
         let run =
             |sql: &str| connection.execute_batch(sql).map_err(|error| errors::statement(path, sql, error));
         self.check_keys(connection, path)?;
         run("BEGIN IMMEDIATE")?;
         if let Some(create) = &self.create {
+            // Another may have been made meanwhile.
+            self.check_replaceable(connection, path)?;
             if self.mode == WriteMode::Replace {
                 run(&format!("DROP TABLE IF EXISTS {}", self.name))?;
             }
@@ -181,6 +224,15 @@ impl Target {
         let insert = self.insert();
         run("SAVEPOINT lightship_fill")?;
         run(&insert).map_err(|error| self.located(connection, error))?;
+        let inserted = connection.changes();
+        if self.key.is_empty() && inserted != rows {
+            return Err(SourceError::Sql {
+                reason: format!("table `{}` took {inserted} of {rows} rows", self.shown),
+                position: None,
+                code: None,
+                hint: Some("does a trigger of the table skip rows, as RAISE(IGNORE) does?".into()),
+            });
+        }
         run("COMMIT")
     }
 
@@ -201,8 +253,11 @@ impl Target {
                 format!(" ON CONFLICT ({}) DO {action}", self.key_names().join(", "))
             }
         };
+        // Otherwise such a rule would skip or delete rows. It would also replace the rules of statements in triggers,
+        // so it is only given where it is needed.
+        let or_abort = if self.has_conflict_rules { " OR ABORT" } else { "" };
         format!(
-            "INSERT INTO {} ({}) SELECT {} FROM {STAGE} WHERE true ORDER BY rowid{conflict}",
+            "INSERT{or_abort} INTO {} ({}) SELECT {} FROM {STAGE} WHERE true ORDER BY rowid{conflict}",
             self.name,
             names.join(", "),
             columns.join(", ")
@@ -263,6 +318,20 @@ impl Target {
         };
         SourceError::Sql { reason, position, code, hint }
     }
+}
+
+/// The table of the schema in which a table is listed.
+fn master(table: &TableName) -> String {
+    format!("{}.sqlite_master", identifier(table.schema.as_deref().unwrap_or("main")))
+}
+
+/// Whether the statement that created the table has the word `CONFLICT`.
+fn has_conflict_rules(connection: &Connection, table: &TableName) -> rusqlite::Result<bool> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT 1 FROM {} WHERE name = ?1 COLLATE NOCASE AND sql LIKE '%conflict%')",
+        master(table)
+    );
+    connection.query_row(&sql, [&table.name], |row| row.get(0))
 }
 
 fn existing(connection: &Connection, write: &TableWrite) -> rusqlite::Result<Vec<Existing>> {

@@ -145,13 +145,18 @@ async fn a_copy_that_fails_or_is_abandoned_changes_nothing() {
         let rows = batch(vec![("a", ints(0..3000))]);
         for mode in [WriteMode::Append, WriteMode::Replace] {
             let write = TableWrite::new(name("kept"), mode);
-            let mut destination = open_table(&database.location, &write, &rows.schema()).await.unwrap();
-            for _ in 0..3 {
-                destination.write(rows.clone()).await.unwrap();
-            }
-            drop(destination);
-            // SQLite's file is locked until the driver has ended its transaction.
+            let abandoned = async || {
+                let mut destination = open_table(&database.location, &write, &rows.schema()).await?;
+                for _ in 0..3 {
+                    destination.write(rows.clone()).await?;
+                }
+                Ok::<_, SourceError>(())
+            };
+            // SQLite's file is locked until the driver has ended the transaction before.
             let deadline = Instant::now() + PATIENCE;
+            while let Err(error) = abandoned().await {
+                assert!(error.to_string().contains("locked") && Instant::now() < deadline, "{what}: {error}");
+            }
             let options = ReadOptions::default();
             let kept = loop {
                 let rows = database.source().await.query("SELECT a FROM kept", &options).await;

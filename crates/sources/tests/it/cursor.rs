@@ -88,7 +88,7 @@ async fn a_cursor_of_mariadb_returns_rows_in_blocks() {
         assert!(matches!(error, SourceError::Sql { .. }), "{sql}: {error:?}");
     }
     let error = source.cursor("SELECT ? + 1").await.unwrap_err();
-    assert!(matches!(error, SourceError::Unsupported(_)), "{error:?}");
+    assert!(matches!(error, SourceError::Parameters { .. }), "{error:?}");
     assert_eq!(pieces(&source, sql, 200).await, [200, 50]);
     assert_eq!(server.sql("SELECT COUNT(*) FROM cursor_kept"), "0\n");
     let number = |text: String| text.split_whitespace().last().unwrap().parse::<u64>().unwrap();
@@ -192,9 +192,11 @@ async fn results_of_mariadb_are_estimated() {
     for sql in ["SELECT 1; SELECT 2", "SELECT 1) SELECT * FROM result; -- "] {
         assert!(matches!(source.estimate(sql).await, Err(SourceError::Sql { .. })), "{sql}");
     }
-    for sql in ["SHOW TABLES", "SELECT ?", "SET @x = 1"] {
+    for sql in ["SHOW TABLES", "SET @x = 1"] {
         assert!(matches!(source.estimate(sql).await, Err(SourceError::Unsupported(_))), "{sql}");
     }
+    let unbound = source.estimate("SELECT ?").await.unwrap_err();
+    assert!(matches!(unbound, SourceError::Parameters { .. }), "{unbound:?}");
 }
 
 /// A packet of the protocol.

@@ -165,6 +165,8 @@ async fn mysql_gets_values_in_its_own_types() {
     let refused = async |sql, values| refused(&source, sql, values).await;
     assert_eq!(refused("SELECT ?", vec![]).await, "the statement has 1 parameter, but 0 values were given");
     assert!(refused("SELECT ?", vec![Arc::new(Decimal128Array::from(vec![1]))]).await.contains("Decimal128"));
+    let nan = refused("SELECT ?", vec![Arc::new(Float64Array::from(vec![f64::NAN]))]).await;
+    assert!(nan.contains("NaN"), "{nan}");
     let named = answer(&source, "SELECT :a", vec![int(1)]).await.unwrap_err();
     assert!(matches!(named, SourceError::Unsupported(_)), "{named}");
     let info =
@@ -200,6 +202,8 @@ async fn sqlite_gets_values_in_its_own_types() {
     assert_eq!(reason, "the statement has 1 parameter, but 2 values were given");
     let reason = refused(source, "SELECT ?", vec![Arc::new(Date32Array::from(vec![1]))]).await;
     assert!(reason.contains("no values of type Date32"), "{reason}");
+    let reason = refused(source, "SELECT ?", vec![Arc::new(Float64Array::from(vec![f64::NAN]))]).await;
+    assert!(reason.contains("NaN"), "{reason}");
     let info = source.describe("SELECT i FROM t WHERE name = ?", &ReadOptions::default()).await.unwrap();
     assert_eq!((info.columns.field(0).name().as_str(), info.parameters.fields().len()), ("i", 1));
 }

@@ -184,8 +184,8 @@ async fn a_failed_copy_changes_nothing() {
             let key = if mode == WriteMode::Upsert { vec!["a".to_owned()] } else { vec![] };
             let write = TableWrite { table: name("kept"), mode, key };
             let mut destination = open_table(&database.location(), &write, &rows(0).schema()).await.unwrap();
-            destination.write(rows(0)).await.unwrap();
-            destination.write(rows(5000)).await.unwrap();
+            destination.write(rows(20_000)).await.unwrap();
+            destination.write(rows(30_000)).await.unwrap();
             drop(destination);
         }
         assert_eq!(database.rows("SELECT a, b FROM kept"), "7\told", "{what}");
@@ -252,7 +252,7 @@ fn columns() -> Vec<(&'static str, ArrayRef)> {
         ("u32", Arc::new(arrow_array::UInt32Array::from(vec![Some(u32::MAX), Some(0), None]))),
         ("f32", Arc::new(Float32Array::from(vec![Some(0.1), Some(-1.5e30), None]))),
         ("f64", Arc::new(Float64Array::from(vec![Some(0.1), Some(1e300), None]))),
-        ("dec", Arc::new(decimals)),
+        ("amount", Arc::new(decimals)),
         ("wide", Arc::new(wide.with_precision_and_scale(38, 2).unwrap())),
         ("s", Arc::new(dictionary)),
         ("bin", Arc::new(BinaryArray::from_opt_vec(vec![Some(b"\x00\xff\t\n\\"), Some(b""), None]))),
@@ -290,7 +290,7 @@ async fn values_of_every_kind_are_printed_by_the_database_as_they_were() {
             "f32",
             are(["0.1", "-1.5e+30"], ["0.1", "-1.5e30"], ["0.10000000149011612", "-1.4999999470133356e30"]),
         );
-        print("dec", are(["12.50", "-0.05"], ["12.50", "-0.05"], ["12.5", "-0.05"]));
+        print("amount", are(["12.50", "-0.05"], ["12.50", "-0.05"], ["12.5", "-0.05"]));
         print("wide", ["18446744073709551615.01", "-0.01"]);
         let hex = is("encode(convert_to(s, 'utf8'), 'hex')", "lower(hex(s))", "lower(hex(s))");
         print(hex, ["78", "c3a9095c4e0a2722f09f9880"]);
@@ -549,6 +549,81 @@ async fn tables_without_transactions_are_only_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_others_refer_to_are_not_replaced_in_sqlite() {
+    let database = Database::Sqlite(tempfile::tempdir().unwrap());
+    database.sql(
+        "CREATE TABLE parent (a INTEGER PRIMARY KEY, b INTEGER REFERENCES parent);
+         CREATE TABLE child (a INTEGER REFERENCES Parent ON DELETE CASCADE);
+         INSERT INTO parent VALUES (1, NULL); INSERT INTO child VALUES (1)",
+    );
+    let replace = async |table: &str| {
+        let write = TableWrite::new(name(table), WriteMode::Replace);
+        copy(&database, &write, &[batch(vec![("a", ints([2]))])]).await
+    };
+    let error = replace("parent").await.unwrap_err();
+    assert!(error.to_string().contains("child"), "{error}");
+    assert_eq!(database.rows("SELECT p.a, c.a FROM parent p, child c"), "1\t1");
+    // It may refer to itself.
+    database.sql("DROP TABLE child");
+    replace("parent").await.unwrap();
+    assert_eq!(database.rows("SELECT a FROM parent"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_that_need_a_value_or_get_two_are_refused() {
+    for (what, database) in databases() {
+        let required = match &database {
+            Database::Postgres => continue,
+            Database::MariaDb(_) => {
+                "CREATE TABLE needs (a bigint, id bigint AUTO_INCREMENT PRIMARY KEY, \
+                 d bigint NOT NULL DEFAULT 7, g bigint AS (a + 1), b bigint NOT NULL)"
+            }
+            Database::Sqlite(_) => "CREATE TABLE needs (a INTEGER, b INTEGER NOT NULL)",
+        };
+        database.sql(required);
+        let error = append(&database, "needs", &batch(vec![("a", ints([1]))])).await.unwrap_err();
+        assert!(
+            matches!(&error, SourceError::Value { column, .. } if column == "b") || what == "sqlite",
+            "{what}: {error:?}"
+        );
+        append(&database, "needs", &batch(vec![("b", ints([2]))])).await.unwrap();
+        assert_eq!(database.rows("SELECT count(*), sum(b) FROM needs"), "1\t2", "{what}");
+        let twice = batch(vec![("b", ints([1])), ("B", ints([2]))]);
+        let error = append(&database, "needs", &twice).await.unwrap_err();
+        assert!(matches!(&error, SourceError::Value { column, .. } if column == "B"), "{what}: {error:?}");
+        database.sql("DROP TABLE needs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_an_sqlite_table_would_skip_or_replace_are_errors() {
+    let database = Database::Sqlite(tempfile::tempdir().unwrap());
+    let rows = batch(vec![("a", ints([1, 2]))]);
+    for rule in ["IGNORE", "REPLACE"] {
+        database.sql(&format!("CREATE TABLE rules (a INTEGER UNIQUE ON CONFLICT {rule}, b DEFAULT 'old')"));
+        database.sql("INSERT INTO rules (a) VALUES (2)");
+        let error = append(&database, "rules", &rows).await.unwrap_err();
+        assert!(error.to_string().contains("row 2: UNIQUE"), "{rule}: {error}");
+        // An upsert updates the row.
+        let write = TableWrite::upsert(name("rules"), vec!["a".into()]);
+        copy(&database, &write, std::slice::from_ref(&rows)).await.unwrap();
+        assert_eq!(database.rows("SELECT a, b FROM rules ORDER BY a"), "1\told\n2\told", "{rule}");
+        database.sql("DROP TABLE rules");
+    }
+    database.sql(
+        "CREATE TABLE skips (a INTEGER); CREATE TABLE seen (a INTEGER UNIQUE); INSERT INTO seen VALUES (1);
+         CREATE TRIGGER note AFTER INSERT ON skips BEGIN INSERT OR IGNORE INTO seen VALUES (NEW.a); END",
+    );
+    // The rules of statements in triggers stay.
+    append(&database, "skips", &rows).await.unwrap();
+    assert_eq!(database.rows("SELECT count(*) FROM seen"), "2");
+    database.sql("CREATE TRIGGER skip BEFORE INSERT ON skips WHEN NEW.a = 2 BEGIN SELECT RAISE(IGNORE); END");
+    let error = append(&database, "skips", &rows).await.unwrap_err();
+    assert!(error.to_string().contains("took 1 of 2 rows"), "{error}");
+    assert_eq!(database.rows("SELECT count(*) FROM skips"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_sqlite_file_can_be_copied_into_itself_and_is_made_if_missing() {
     let database = Database::Sqlite(tempfile::tempdir().unwrap());
     let Location::Sqlite(path) = database.location() else { unreachable!() };
@@ -560,6 +635,14 @@ async fn an_sqlite_file_can_be_copied_into_itself_and_is_made_if_missing() {
     )]);
     append(&database, "t", &lists).await.unwrap_err();
     assert!(!path.exists());
+    // One that fails later keeps the file for another that uses it.
+    let row = batch(vec![("a", ints([1]))]);
+    let failing = open_table(&database.location(), &write_append("other"), &row.schema()).await.unwrap();
+    let mut other = open_table(&database.location(), &write_append("other"), &row.schema()).await.unwrap();
+    drop(failing);
+    other.write(row).await.unwrap();
+    other.finish().await.unwrap();
+    assert_eq!(database.rows("SELECT a FROM other"), "1");
     let rows = batch(vec![("a", ints(0..20_000)), ("s", words(vec!["some text"; 20_000]))]);
     append(&database, "t", &rows).await.unwrap();
     let source = open(&database.location(), &ConnectionLimits::unlimited()).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
 use lightship_wire::tuning::Sizes;
-use lightship_wire::{Cutter, WireError, message_bytes};
+use lightship_wire::{Cutter, WireError, joined_bytes, message_bytes};
 
 use crate::proto::batch_messages_max;
 
@@ -14,7 +14,7 @@ use crate::proto::batch_messages_max;
 pub(super) struct Packer {
     plan: Plan,
     cutter: Cutter,
-    /// Rows that are not sent yet, and the maximum size of their message in the plain layout.
+    /// Rows that are not sent yet, and what they add at most to a message with rows of others ([`joined_bytes`]).
     batches: VecDeque<(RecordBatch, u64)>,
     bytes: u64,
     /// The first row of the first batch that is not sent yet.
@@ -79,7 +79,7 @@ impl Packer {
     /// Adds a batch.
     pub(super) fn push(&mut self, batch: RecordBatch) {
         if batch.num_rows() > 0 {
-            let bytes = message_bytes(&batch, 0, batch.num_rows());
+            let bytes = joined_bytes(&batch, 0, batch.num_rows());
             self.bytes += bytes;
             self.batches.push_back((batch, bytes));
         }
@@ -138,15 +138,17 @@ impl Packer {
             bytes: message_bytes(first, self.start, rows),
         };
         if self.start + rows == first.num_rows() {
+            let mut joined = joined_bytes(first, self.start, rows);
             // Others are added whole, so that large batches are cut evenly; or as many rows as the open batch needs.
             for (batch, bytes) in self.batches.iter().skip(1) {
                 let wanted = batch.num_rows().min(rows_max - rows);
-                let bytes = if wanted == batch.num_rows() { *bytes } else { message_bytes(batch, 0, wanted) };
-                if wanted == 0 || message.bytes + bytes > self.cutter.message_bytes() {
+                let bytes = if wanted == batch.num_rows() { *bytes } else { joined_bytes(batch, 0, wanted) };
+                if wanted == 0 || joined + bytes > self.cutter.message_bytes() {
                     break;
                 }
                 rows += wanted;
-                message.bytes += bytes;
+                joined += bytes;
+                message.bytes = joined;
                 message.batches.push(batch.slice(0, wanted));
             }
         }
@@ -162,7 +164,7 @@ impl Packer {
             let rest = batch.num_rows() - self.start;
             if rows < rest {
                 self.start += rows;
-                *bytes = message_bytes(batch, self.start, rest - rows);
+                *bytes = joined_bytes(batch, self.start, rest - rows);
                 self.bytes += *bytes;
                 return;
             }
@@ -187,6 +189,7 @@ pub(super) fn wire_failure(error: WireError) -> Failure {
         WireError::TooLarge { bytes, .. } => {
             Failure { needed_bytes: Some(bytes), ..Failure::new(ErrorCode::Limit, error.to_string()) }
         }
+        WireError::Arrow(error) => Failure::new(ErrorCode::Data, error.to_string()),
         error => Failure::new(ErrorCode::Internal, error.to_string()),
     }
 }
@@ -198,14 +201,20 @@ mod tests {
     use arrow_array::{BinaryArray, Int64Array};
     use arrow_select::concat::concat_batches;
     use lightship_wire::control::Plan;
+    use lightship_wire::{Codec, Encoder};
     use proptest::prelude::*;
 
     use super::*;
 
+    /// With a NULL in every third batch.
     fn batch(first: i64, rows: usize, bytes: usize) -> RecordBatch {
-        let numbers = Int64Array::from_iter_values(first..first + rows as i64);
+        let nulls = first % 3 == 0;
+        let numbers =
+            (first..first + rows as i64).map(|number| (!nulls || number != first).then_some(number));
+        let numbers = Int64Array::from_iter(numbers);
         let texts = BinaryArray::from_iter_values(std::iter::repeat_n(vec![7; bytes], rows));
-        RecordBatch::try_from_iter([("n", Arc::new(numbers) as _), ("b", Arc::new(texts) as _)]).unwrap()
+        let columns = [("n", Arc::new(numbers) as _, true), ("b", Arc::new(texts) as _, true)];
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
     }
 
     fn plan(batch_rows: u32) -> Plan {
@@ -220,6 +229,8 @@ mod tests {
                 Packed::Empty => return (rows, batches),
                 Packed::BatchFull => batches.push(Vec::new()),
                 Packed::Rows(message) => {
+                    let encoded = Encoder::new(Codec::None).encode_all(&message.batches).unwrap();
+                    assert!(u64::from(encoded.payload_bytes()) <= message.bytes);
                     batches.last_mut().unwrap().push(message.num_rows());
                     rows.extend(message.batches);
                 }
