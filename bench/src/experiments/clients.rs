@@ -161,7 +161,7 @@ impl<'a> Bench<'a> {
         let from = |name, way| self.client(name, way, postgres);
         let node = self.node.uri();
         let flight = self.node.protocol("flight")?;
-        // Any name of a user will do, but the clients take that of the system if there is none.
+        // The node accepts any user name; without one, clients send the name of the system's user.
         let wire = self.node.protocol("postgres")?.replace("://", "://me@");
         let both = |name: [&'static str; 2], way, uris: [&str; 2]| {
             vec![self.client(name[0], way, uris[0]), self.client(name[1], way, uris[1])]

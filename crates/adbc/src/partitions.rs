@@ -1,7 +1,7 @@
 //! Parts of a result that can be read separately, also by another process: one for each source of a connection.
 //!
 //! A part names its source by number and by its URI without the password, so that a connection with other sources refuses
-//! it. It is as good as the query that it contains: whoever reads it needs a connection of his own.
+//! it. It is as good as the query that it contains: a reader needs a connection with the same sources.
 
 use adbc_core::PartitionedResult;
 use adbc_core::error::{Result, Status};

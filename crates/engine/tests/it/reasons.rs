@@ -1,4 +1,4 @@
-//! What programs are told about statements that fail, and the present time.
+//! The reasons of failed statements, and the current time.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Time64NanosecondType, TimestampNanosecondType};

@@ -30,7 +30,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most sessions that are watched.
 const SESSIONS_MAX: usize = 1000;
 
-/// The name of the application of one run, by which the sessions of its command are told from others.
+/// The application name of one run: it identifies the sessions of its command.
 pub(super) fn application_name() -> String {
     format!("lightship usage {} {:x}", std::process::id(), unix_ns())
 }

@@ -82,7 +82,7 @@ impl AdbcLocation {
 
 /// The value of an option, if it is no secret.
 fn shown(name: &str, value: &str) -> Option<String> {
-    // A URI of a server may have a password at any place, and one of a file has none.
+    // The URI of a server may contain a password anywhere; the URI of a file contains none.
     if value.contains(['@', '?', ';', '=']) {
         return None;
     }

@@ -15,7 +15,7 @@ const DAY_US: i64 = 86_400_000_000;
 /// 838:59:59, the longest time.
 const TIME_US_MAX: u64 = 3_020_399_000_000;
 
-/// The values of one row, for a statement with so many parameters.
+/// The values of one row, for a statement with this number of parameters.
 ///
 /// # Errors
 /// [`SourceError::Parameters`] when there are fewer or more values than parameters, or one can't be sent.

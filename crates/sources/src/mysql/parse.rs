@@ -41,7 +41,7 @@ fn time_of_day(text: &str) -> Option<i64> {
     (minutes < 60 && seconds < 60).then(|| (hours * 3600 + minutes * 60 + seconds) * 1_000_000_000 + ns)
 }
 
-/// A number of exactly so many digits.
+/// A number with exactly this many digits.
 fn number(text: &str, digits: usize) -> Option<i64> {
     let is_number = digits > 0 && text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
