@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use adbc_core::error::{Result, Status};
+use adbc_core::error::Result;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use lightship::blocking::{Connection, Reader};
 use lightship::{Error, ErrorKind, Statement};
 
-use crate::errors::{error, from_library};
+use crate::errors::{from_library, not_implemented};
 use crate::statement::Running;
 
 /// The rows of all executions, one after another. The next row of parameters is read once the rows of the last execution
@@ -135,5 +135,5 @@ impl RecordBatchReader for BoundReader {
 
 /// The error of a partitioned query with parameters.
 pub(crate) fn no_partitions() -> adbc_core::error::Error {
-    error(Status::NotImplemented, "not implemented: partitions of a query with parameters")
+    not_implemented("partitions of a query with parameters")
 }

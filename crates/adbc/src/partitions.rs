@@ -9,7 +9,7 @@ use lightship::blocking::{Connection, Reader};
 use lightship::{Location, StatementInfo};
 use serde_json::{Value, json};
 
-use crate::errors::{error, from_library};
+use crate::errors::{error, from_library, not_implemented};
 use crate::statement::Running;
 
 const VERSION: u64 = 1;
@@ -69,10 +69,9 @@ fn check_locations(locations: &[Location]) -> Result<()> {
         |location: &&Location| matches!(location, Location::Adbc(_)) && location.to_string().contains("=***");
     match locations.iter().find(is_hidden) {
         None => Ok(()),
-        Some(location) => Err(error(
-            Status::NotImplemented,
-            format!("not implemented: partitions of {location}, whose options are not all shown"),
-        )),
+        Some(location) => {
+            Err(not_implemented(&format!("partitions of {location}, whose options are not all shown")))
+        }
     }
 }
 
