@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -71,6 +72,16 @@ def test_ingest_in_four_modes(shop: dbapi.Connection) -> None:
         assert caught.value.status_code == adbc_driver_manager.AdbcStatusCode.NOT_FOUND
         assert cursor.adbc_ingest("adbc_rows", polars.DataFrame(ROWS), mode="replace", db_schema_name="public") == 3
         assert count() == 3
+
+
+def test_ingest_into_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    sqlite3.connect(path).close()
+    with connect(f"sqlite:{path}") as connection, connection.cursor() as cursor:
+        assert cursor.adbc_ingest("t", ROWS) == ROWS.num_rows
+        assert cursor.adbc_ingest("t", ROWS, mode="append") == ROWS.num_rows
+    with sqlite3.connect(path) as database:
+        assert database.execute("select count(*) from t").fetchone() == (2 * ROWS.num_rows,)
 
 
 def test_ingest_where_it_can_not_be(postgres: str) -> None:

@@ -42,6 +42,7 @@ mod layout;
 mod light;
 mod message;
 pub mod overlay;
+mod reason;
 pub mod schema;
 pub mod shm;
 pub mod statement;

@@ -112,6 +112,59 @@ async fn an_agent_without_a_collector_goes_on_until_there_is_one() {
     }
 }
 
+/// What a host sends if it does not take UDP: "protocol unreachable" (RFC 792), for a datagram from `from` to `to`.
+fn protocol_unreachable(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
+    let mut message = vec![3, 2, 0, 0, 0, 0, 0, 0];
+    // The beginning of the datagram: a header of IPv4 and one of UDP.
+    message.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+    message.extend(from.ip().octets());
+    message.extend(to.ip().octets());
+    message.extend(from.port().to_be_bytes());
+    message.extend(to.port().to_be_bytes());
+    message.extend([0, 8, 0, 0]);
+    let sum: u32 =
+        message.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum >> 16) + (sum & 0xffff);
+    let checksum = !((folded >> 16) + (folded & 0xffff)) as u16;
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    message
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_error_of_the_network_does_not_end_a_collector() {
+    use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+    let raw = match socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)) {
+        Ok(raw) => raw,
+        Err(error) => return eprintln!("skipped: a raw socket needs CAP_NET_RAW: {error}"),
+    };
+    let receiver = bind_collector("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let own = receiver.local_addr().unwrap();
+    let sender = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let peer = sender.local_addr().unwrap();
+    // The system reports such errors to sockets that are connected.
+    receiver.connect(peer).await.unwrap();
+    let collector = Mutex::new(Collector::new(CollectorOptions::default(), "token", [1; 32]));
+    let report = protocol_unreachable(own, peer);
+    let to = std::net::SocketAddr::new(own.ip(), 0);
+    assert_eq!(sendto(&raw, &report, SendFlags::empty(), &to).unwrap(), report.len());
+    let after = async {
+        let refused = || {
+            let counts = collector.lock().unwrap().counts();
+            counts.malformed + counts.forged
+        };
+        while refused() == 0 {
+            sender.send_to(b"not a sample", own).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = run_collector(&receiver, &collector, |_| ()) => panic!("{ended:?}"),
+        ended = tokio::time::timeout(Duration::from_secs(60), after) => ended.unwrap(),
+    }
+}
+
 /// Runs an agent and a collector until `enough` has seen what it waits for in the collector's events.
 async fn collect(
     agent: Agent,

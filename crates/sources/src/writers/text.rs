@@ -10,6 +10,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
 use super::open_decimal::{is_open, without_zeros};
+use crate::tables::text::civil;
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -239,19 +240,10 @@ fn append_long_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
 
 /// Days from 1970 as a date, if its year is one from 0000 to 9999.
 fn date(days: i64) -> Option<[u8; 10]> {
-    // Years begin in March, and are counted in eras of 400, whose calendars are all the same.
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + 400 * era + i64::from(month <= 2);
+    let (year, month, day) = civil(days)?;
     let year = usize::try_from(year).ok().filter(|year| *year <= 9999)?;
     let ([a, b], [c, d]) = (PAIRS[year / 100], PAIRS[year % 100]);
-    let ([e, f], [g, h]) = (PAIRS[month as usize], PAIRS[day as usize]);
+    let ([e, f], [g, h]) = (PAIRS[usize::from(month)], PAIRS[usize::from(day)]);
     Some([a, b, c, d, b'-', e, f, b'-', g, h])
 }
 

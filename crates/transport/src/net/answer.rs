@@ -291,6 +291,9 @@ impl<'a> Answering<'a> {
 
     /// Waits until `enough` holds: usually, until the credit suffices for a message.
     async fn credit(&mut self, enough: impl Fn(&Proto, u32) -> bool) -> Result<(), Stop> {
+        let delivery = self.delivery.clone();
+        // One wait, however often it is woken.
+        let mut counted = None;
         loop {
             self.check()?;
             {
@@ -302,10 +305,8 @@ impl<'a> Answering<'a> {
             }
             self.flush().await?;
             let waiting = Instant::now();
-            {
-                let _wait = self.delivery.wait();
-                self.stream.wait_for_consumer(waiting).await?;
-            }
+            counted.get_or_insert_with(|| delivery.wait());
+            self.stream.wait_for_consumer(waiting).await?;
             self.stats.wait_ns += nanoseconds(waiting.elapsed());
         }
     }

@@ -87,7 +87,7 @@ impl Packer {
 
     /// Whether there are enough rows for a message.
     pub(super) fn has_message(&self) -> bool {
-        self.bytes >= self.cutter.message_bytes()
+        !self.is_empty() && self.bytes >= self.cutter.message_bytes()
     }
 
     pub(super) fn is_empty(&self) -> bool {
