@@ -34,6 +34,7 @@ use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
 use crate::request::{BucketEntry, BucketRecord};
+use crate::split;
 use crate::store::{Change, StoredBucket};
 
 /// Writes to a bucket with more than this many times its capacity wait for its split.
@@ -112,8 +113,8 @@ pub(crate) struct Writer {
     next_age: u64,
     /// Whether the bucket is no longer there. Nothing of it is stored any more.
     pub(crate) is_removed: bool,
-    /// A change of the record has failed, and the disk may have it nevertheless: rows are stored with `record`, so that they
-    /// are not in a bucket that has given their keys away.
+    /// The disk may have another record: a change of it has failed, and may be stored nevertheless, or `record` is not stored
+    /// yet. Rows are stored with `record`, so that they are not in a bucket that has given their keys away.
     pub(crate) is_unsure: bool,
 }
 
@@ -270,6 +271,25 @@ impl Bucket {
         writer.record = record;
         self.publish(&writer.record, self.view().runs.clone());
         Ok(())
+    }
+
+    /// Lets readers and writers see that the keys are its own, and then stores that. If the disk is full, it serves them
+    /// nevertheless: the bucket that gave it the keys goes on to say so, also after a restart, until it is stored; and whoever
+    /// writes stores it with the rows.
+    ///
+    /// # Errors
+    /// [`RangeError::Moved`] if the bucket was removed; or that it can't be stored yet.
+    pub(crate) async fn activate(&self, writer: &mut Writer) -> Result<()> {
+        writer.check()?;
+        if writer.record.incoming.is_some() {
+            writer.record = split::activate(&writer.record);
+            writer.is_unsure = true;
+            self.publish(&writer.record, self.view().runs.clone());
+        }
+        if !writer.is_unsure {
+            return Ok(());
+        }
+        self.put_record(writer, writer.record.clone()).await
     }
 
     /// The entry that other nodes and clients get.

@@ -308,16 +308,15 @@ impl Node {
     }
 
     /// The keys of a bucket are its own now.
+    ///
+    /// # Errors
+    /// If the bucket was removed, or that can't be stored yet: the caller is to say it again.
     pub(super) async fn activate(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<()> {
-        {
-            let mut writer = bucket.writer.lock().await;
-            writer.check()?;
-            if writer.record.incoming.is_some() {
-                let record = split::activate(&writer.record);
-                bucket.put_record(&mut writer, record).await?;
-            }
+        let stored = bucket.activate(&mut *bucket.writer.lock().await).await;
+        if bucket.view().is_active {
+            file.image().learn(&bucket.entry(&self.shared.name));
         }
-        file.image().learn(&bucket.entry(&self.shared.name));
+        stored?;
         self.maintain(file, bucket);
         Ok(())
     }
@@ -359,7 +358,7 @@ impl Node {
             pause = (pause * 2).min(PAUSES[1]);
             {
                 let writer = bucket.writer.lock().await;
-                if writer.is_removed || writer.record.incoming.is_none() {
+                if writer.is_removed || (writer.record.incoming.is_none() && !writer.is_unsure) {
                     return;
                 }
             }

@@ -10,6 +10,7 @@ use super::cases::{Gate, Holds, create, found, run, upsert};
 use super::cluster::Cluster;
 use super::rows;
 use crate::RangeFile;
+use crate::node::Node;
 use crate::request::{RequestKind, WriteMode};
 
 /// Two nodes, whose first one has sent a request of a split, but the second one does not have it yet.
@@ -60,6 +61,41 @@ fn a_split_is_confirmed_when_there_is_room() {
         assert_eq!(cluster.network.nodes()[0].unsettled("t").await, 1);
         cluster.disks[0].set_full(false);
         has_split(&cluster, &file).await;
+    });
+}
+
+/// The disk of the new bucket's node is full when the keys become its own. This disk refuses every write, so that its database
+/// can't even be read after the first one; others have room to open it.
+#[test]
+fn a_new_bucket_is_active_before_that_can_be_stored() {
+    run(async {
+        let (mut cluster, file, gate) = held_back(|kind| matches!(kind, RequestKind::Activate(_))).await;
+        let is_active = |node: &Node| !node.buckets("t").is_empty();
+        let write = async || file.write(WriteMode::Upsert, &rows(&[10], "new")).await;
+        assert!(!is_active(&cluster.network.nodes()[1]));
+        cluster.disks[1].set_full(true);
+        gate.pass.notify_one();
+        sleep(Duration::from_secs(30)).await;
+        assert!(is_active(&cluster.network.nodes()[1]));
+        let full = write().await.unwrap_err();
+        assert!(full.to_string().contains("no storage space"), "{full}");
+        // After a restart it learns of it again.
+        cluster.crash(1, &mut fastrand::Rng::with_seed(1));
+        let (alive, dead) = watch::channel(true);
+        let network = cluster.network.from(&cluster.names[1], dead);
+        let node = cluster.start_with(1, 9, alive, network);
+        assert!(!is_active(&node));
+        cluster.disks[1].set_full(true);
+        node.recover().await;
+        sleep(Duration::from_secs(30)).await;
+        assert!(is_active(&node));
+        cluster.disks[1].set_full(false);
+        // Rows that are written before it was said again are stored with it.
+        write().await.unwrap();
+        cluster.crash(1, &mut fastrand::Rng::with_seed(2));
+        cluster.start(1, 10).await;
+        has_split(&cluster, &file).await;
+        assert_eq!(found(&file).await[10], (10, "new".to_owned()));
     });
 }
 
