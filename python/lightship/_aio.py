@@ -12,6 +12,7 @@ from lightship import _lightship
 from lightship._api import Reader, ReturnType, Uri, converted
 from lightship._dbapi import Connection, Cursor, connect
 from lightship._options import encoded, sources
+from lightship._parameters import row_of
 from lightship._records import Report
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ async def read_sql_async(
     sql: str,
     return_type: ReturnType = "arrow",
     *,
+    params: Sequence[Any] | None = None,
     also: Iterable[Uri] = (),
     **options: Unpack[Options],
 ) -> Any:
     """As ``read_sql``, for asyncio. Cancelling the task cancels the query."""
-    given, text = sources(uri, also), encoded(dict(options))
-    native = await _in_thread(lambda: _lightship.Connection(given, text).start(sql))
+    given, text, row = sources(uri, also), encoded(dict(options)), row_of(params)
+    native = await _in_thread(lambda: _lightship.Connection(given, text).start(sql, row))
 
     def read() -> Any:
         native.begin()
@@ -127,6 +129,11 @@ class AsyncCursor:
     async def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> Self:
         await self._wait(lambda: self._cursor.execute(sql, parameters))
         return self
+
+    async def executemany(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+        """Runs a query once for each sequence of parameters, reads its rows and gives them up."""
+        for values in parameters:
+            await self._wait(lambda values=values: self._cursor.executemany(sql, [values]))  # type: ignore[misc]
 
     async def _wait(self, work: Callable[[], T]) -> T:
         return await _in_thread(work, self._cursor.cancel)

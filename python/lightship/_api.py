@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from lightship import _lightship
 from lightship._errors import ProgrammingError, wrong
 from lightship._options import encoded, sources
+from lightship._parameters import row_of
 from lightship._progress import Bar
 from lightship._records import Explanation, Plan, Profile, Report
 
@@ -124,6 +125,7 @@ def read_sql(
     sql: str,
     return_type: Literal["arrow"] = "arrow",
     *,
+    params: Sequence[Any] | None = ...,
     also: Iterable[Uri] = ...,
     progress: bool = ...,
     **options: Unpack[Options],
@@ -134,6 +136,7 @@ def read_sql(
     sql: str,
     return_type: Literal["pandas"],
     *,
+    params: Sequence[Any] | None = ...,
     also: Iterable[Uri] = ...,
     progress: bool = ...,
     **options: Unpack[Options],
@@ -144,6 +147,7 @@ def read_sql(
     sql: str,
     return_type: Literal["polars"],
     *,
+    params: Sequence[Any] | None = ...,
     also: Iterable[Uri] = ...,
     progress: bool = ...,
     **options: Unpack[Options],
@@ -154,6 +158,7 @@ def read_sql(
     sql: str,
     return_type: Literal["reader"],
     *,
+    params: Sequence[Any] | None = ...,
     also: Iterable[Uri] = ...,
     progress: bool = ...,
     **options: Unpack[Options],
@@ -163,6 +168,7 @@ def read_sql(
     sql: str,
     return_type: ReturnType = "arrow",
     *,
+    params: Sequence[Any] | None = None,
     also: Iterable[Uri] = (),
     progress: bool = False,
     **options: Unpack[Options],
@@ -170,13 +176,15 @@ def read_sql(
     """Runs a query and returns its rows.
 
     ``uri`` is ``lightship://host``, ``postgresql://me@db/shop``, ``mysql://me@db/shop``, ``sqlite:FILE``, or a file or
-    folder of Parquet, CSV, JSON or Arrow. ``also`` names more sources, whose rows are added.
+    folder of Parquet, CSV, JSON or Arrow. ``also`` names more sources, whose rows are added. ``params`` are the values of
+    ``?``, or of ``$1``, ``$2`` and so on, in order.
     """
     if return_type not in ("arrow", "pandas", "polars", "reader"):
         converted(None, return_type)  # type: ignore[arg-type]
     if return_type in ("arrow", "pandas"):
         pyarrow_for(f"return_type {return_type!r}")
-    native = _lightship.Connection(sources(uri, also), encoded(dict(options))).start(sql)
+    row = row_of(params)
+    native = _lightship.Connection(sources(uri, also), encoded(dict(options))).start(sql, row)
     native.begin()
     return converted(Reader(native), return_type, progress)
 

@@ -28,6 +28,22 @@ def test_queries_run_at_the_same_time(postgres: str) -> None:
     asyncio.run(main())
 
 
+def test_many_parameters(postgres: str) -> None:
+    async def main() -> None:
+        async with await lightship.connect_async(postgres) as connection:
+            cursor = connection.cursor()
+            await cursor.executemany("select 10 / $1::int8", ((number,) for number in range(1, 5)))
+            with pytest.raises(lightship.DataError, match="division by zero"):
+                await cursor.executemany("select 10 / $1::int8", [(1,), (0,)])
+            # The one that runs is cancelled, and no other one begins.
+            began = time.monotonic()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(cursor.executemany("select pg_sleep($1::float8)", [(30,), (30,)]), 0.3)
+            assert time.monotonic() - began < 10
+
+    asyncio.run(main())
+
+
 def test_rows_batches_and_tables(postgres: str) -> None:
     async def main() -> None:
         async with await lightship.connect_async(postgres, batch_rows=1000) as connection:
@@ -47,6 +63,8 @@ def test_rows_batches_and_tables(postgres: str) -> None:
             with pytest.raises(lightship.ProgrammingError):
                 await connection.execute("select nothing")
         assert (await lightship.read_sql_async(postgres, "select 1 as x", "polars"))["x"].to_list() == [1]
+        given = await lightship.read_sql_async(postgres, "select $1::int8 + 1 as x", params=[1])
+        assert given["x"].to_pylist() == [2]
 
     asyncio.run(main())
 

@@ -48,6 +48,15 @@ def test_several_sources_are_combined(sales: str, sqlite_uri: str) -> None:
     assert "sales.csv" in str(caught.value)
 
 
+def test_parameters(node: str, sqlite_uri: str) -> None:
+    one = lightship.read_sql(node, "select cast($1 as bigint) + $2 as x", params=[1, 2])
+    assert one["x"].to_pylist() == [3]
+    named = lightship.read_sql(sqlite_uri, "select id from item where name = ?", "polars", params=("ink",))
+    assert named["id"].to_list() == [2]
+    with pytest.raises(lightship.ProgrammingError, match="as a sequence"):
+        lightship.read_sql(node, "select 1", params="x")  # type: ignore[call-overload]
+
+
 def test_options(postgres: str) -> None:
     sql = "select 1.25::numeric as a"
     assert lightship.read_sql(postgres, sql, numeric="string")["a"].to_pylist() == ["1.25"]
