@@ -3,6 +3,8 @@
 .PHONY: demo cluster usage-demo test test-python lint bench
 
 SCALE ?= 0.1
+# All that is optional is tested. `scripts/test-python.sh` builds the same.
+FEATURES = lightship-cli/otlp
 
 demo:
 	@test -x target/release/lightship || echo "building (the first time takes a while, nearly all of it for DataFusion)"
@@ -19,7 +21,7 @@ usage-demo:
 
 test: lint
 	./scripts/test-servers.sh
-	cargo test --workspace --locked
+	cargo test --workspace --locked --features $(FEATURES)
 	./scripts/test-python.sh
 
 # The clients in Python alone.
@@ -29,7 +31,7 @@ test-python:
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked --features $(FEATURES) -- -D warnings
 	cargo run --locked -q -p xtask -- tidy
 
 bench:

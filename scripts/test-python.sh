@@ -8,7 +8,7 @@ target="${CARGO_TARGET_DIR:-target}"
 venv="${LIGHTSHIP_VENV:-$target/python-venv}"
 # The selection of `cargo test --workspace`: with another one, DataFusion would be built once more with other features.
 # CARGO may be a script that runs cargo.
-${CARGO:-cargo} build --locked --workspace --lib --bins --tests
+${CARGO:-cargo} build --locked --workspace --lib --bins --tests --features lightship-cli/otlp
 requirements=python/tests/requirements.txt
 if ! cmp -s "$requirements" "$venv/requirements.txt"; then
     [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"

@@ -84,11 +84,23 @@ def test_ingest_into_sqlite(tmp_path: Path) -> None:
         assert database.execute("select count(*) from t").fetchone() == (2 * ROWS.num_rows,)
 
 
+def test_null_among_bound_rows(node: str) -> None:
+    with connect(node) as connection, connection.cursor() as cursor:
+        for sql in ("select $1 as v", "select cast($1 as bigint) as v"):
+            cursor.execute(sql, pyarrow.table({"v": [5, None, 6]}))
+            rows = cursor.fetch_arrow_table()
+            assert rows["v"].to_pylist() == [5, None, 6]
+            assert rows.schema.field("v").nullable
+
+
 def test_ingest_where_it_can_not_be(postgres: str) -> None:
     with connect(postgres) as connection:
         connection.adbc_connection.set_options(**{"adbc.connection.readonly": "true"})
-        with connection.cursor() as cursor, pytest.raises(dbapi.Error, match="read-only"):
-            cursor.adbc_ingest("t", ROWS)
+        with connection.cursor() as cursor:
+            with pytest.raises(dbapi.Error, match="read-only"):
+                cursor.adbc_ingest("t", ROWS)
+            # The rows are not parameters of the next statement.
+            assert cursor.execute("select 1").fetchone() == (1,)
         with connection.cursor() as cursor, pytest.raises(dbapi.NotSupportedError, match="temporary"):
             cursor.adbc_ingest("t", ROWS, temporary=True)
 

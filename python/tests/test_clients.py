@@ -78,6 +78,27 @@ def test_clients_of_postgresql_in_java(node: Node) -> None:
     assert f"rows in parts: {ROWS}" in out, out
 
 
+@pytest.mark.parametrize("protocol", ["binary", "text"])
+def test_duckdbs_scanner(protocol: str, node: Node) -> None:
+    import duckdb
+    import duckdb_extension_postgres_scanner as scanner
+
+    (extension,) = Path(scanner.__file__).parent.glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension")
+    with duckdb.connect() as database:
+        database.execute(f"load '{extension}'")
+        database.execute(f"set pg_use_text_protocol = {protocol == 'text'}")
+        database.execute(f"attach '{node.postgres_uri()}' as node (type postgres, read_only)")
+        columns = "id, customer, price, cast(day as varchar), epoch_us(\"at\") as us"
+        rows = database.execute(f"select {columns} from node.orders order by id").fetchall()
+        assert len(rows) == ROWS
+        assert rows[8] == (8, "customer 8", decimal.Decimal("2.00"), "2026-01-09", 8_000_008)
+        assert rows[7][1] is None
+        # Conditions are passed on; those of texts with a collation.
+        (count,) = database.execute("select count(*) from node.orders where customer > 'customer 5'").fetchone()
+        assert count == sum(1 for row in rows if row[1] is not None and row[1] > "customer 5")
+        assert database.execute("select id from node.orders where id between 7 and 8").fetchall() == [(7,), (8,)]
+
+
 #: A query that practically never ends.
 ENDLESS = "select value, value * 3 as triple from generate_series(1, 1000000000000)"
 #: One without a row before it ends, which is never.
@@ -174,7 +195,7 @@ def test_statements_that_are_never_closed(node: Node) -> None:
 
     before = memory_bytes(node)
     cursor = flight_cursor(node)
-    for number in range(1000):
+    for number in range(10_000):
         cursor.adbc_prepare(f"select {number}")
     with psycopg.connect(node.postgres_uri(), autocommit=True, prepare_threshold=0) as connection:
         connection.prepared_max = None

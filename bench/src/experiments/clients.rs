@@ -51,6 +51,7 @@ const WIRE_ROWS: &str = "postgres: psycopg, rows";
 const WIRE_COPY: &str = "postgres: psycopg, COPY BINARY";
 const WIRE_ADBC: &str = "postgres: ADBC";
 const WIRE_CONNECTORX: &str = "postgres: ConnectorX";
+const WIRE_DUCKDB: &str = "postgres: DuckDB postgres scanner";
 
 /// How the contenders of a case are compared.
 fn standing(case: &str) -> Standing<'static> {
@@ -68,7 +69,9 @@ fn standing(case: &str) -> Standing<'static> {
         ),
         NODE_TABLE | NODE_BATCHES => (Ratio::Of(RUST), &[(PYTHON, 1.1)]),
         FLIGHT_ADBC | FLIGHT_PYARROW => (Ratio::Of(FLIGHT), &[(NODE, 1.3)]),
-        WIRE_ROWS | WIRE_COPY | WIRE_ADBC | WIRE_CONNECTORX => (Ratio::Of(POSTGRES), &[(NODE, 1.0)]),
+        WIRE_ROWS | WIRE_COPY | WIRE_ADBC | WIRE_CONNECTORX | WIRE_DUCKDB => {
+            (Ratio::Of(POSTGRES), &[(NODE, 1.0)])
+        }
         _ => (Ratio::Ours(OURS), &[]),
     };
     Standing { ratio, targets }
@@ -220,6 +223,7 @@ impl<'a> Bench<'a> {
             (WIRE_COPY, wires("postgres_copy.py", &["lineitem"])),
             (WIRE_ADBC, wires("postgres_adbc.py", &[SQL])),
             (WIRE_CONNECTORX, wires("postgres_connectorx.py", &["lineitem", "l_orderkey", "1"])),
+            (WIRE_DUCKDB, wires("postgres_duckdb.py", &["lineitem"])),
         ])
     }
 }

@@ -153,6 +153,8 @@ impl LightshipStatement {
     }
 
     fn write(&mut self, table: &str) -> Result<u64> {
+        // Also if it fails: they belong to this execution only.
+        let bound = self.bound.take();
         if self.read_only {
             return Err(error(Status::InvalidState, "the connection is read-only"));
         }
@@ -160,7 +162,7 @@ impl LightshipStatement {
             return Err(not_implemented("writing to several places"));
         };
         let target = self.ingest.target(location, table)?;
-        let Some(batches) = self.bound.take() else {
+        let Some(batches) = bound else {
             return Err(error(Status::InvalidState, "no rows were bound"));
         };
         self.running.write(batches, target, &self.settings)

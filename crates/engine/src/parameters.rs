@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::{Array, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use futures::StreamExt;
 use lightship_wire::control::Reason;
 
 use crate::error::{EngineError, Result};
@@ -211,6 +214,36 @@ fn loss(value: &ScalarValue, cast: &ScalarValue, wanted: &DataType) -> Option<Lo
     let exact = DataType::Decimal256(EXACT_DIGITS, scale.saturating_add(MORE_DIGITS));
     let (given, kept) = (value.cast_to(&exact).ok()?, cast.cast_to(&exact).ok()?);
     (given != kept).then_some(Loss::OfText)
+}
+
+/// Whether each column of a plan may be NULL for some values of its parameters: executions for several rows of values return
+/// the same columns.
+pub(crate) fn nullable(plan: &LogicalPlan) -> Vec<bool> {
+    match bind_null(plan.clone()) {
+        Ok(plan) => plan.schema().fields().iter().map(|field| field.is_nullable()).collect(),
+        Err(_) => vec![true; plan.schema().fields().len()],
+    }
+}
+
+/// The rows with columns that may be NULL where `nullable` says so.
+pub(crate) fn with_nulls(rows: SendableRecordBatchStream, nullable: &[bool]) -> SendableRecordBatchStream {
+    let before = rows.schema();
+    let changes = |(field, &nullable): (&FieldRef, &bool)| nullable && !field.is_nullable();
+    if before.fields().len() != nullable.len() || !before.fields().iter().zip(nullable).any(changes) {
+        return rows;
+    }
+    let fields = before.fields().iter().zip(nullable);
+    let fields: Vec<Field> = fields
+        .map(|(field, &nullable)| field.as_ref().clone().with_nullable(nullable || field.is_nullable()))
+        .collect();
+    let schema = Arc::new(Schema::new_with_metadata(fields, before.metadata().clone()));
+    let new = schema.clone();
+    let rows = rows.map(move |batch| {
+        let batch = batch?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(new.clone(), batch.columns().to_vec(), &options)?)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 /// A plan whose parameters are NULL, for the types of its columns.

@@ -167,6 +167,7 @@ async fn begin(
 ) -> Result<Begun> {
     let (plan, aliases) = plan_of(sql, state).await?;
     check_allowed(&plan)?;
+    let nullable = parameters.map(|_| parameters::nullable(&plan));
     let plan = match parameters {
         Some(parameters) => parameters::bind(plan, parameters)?,
         None if parameters::may_be_in(sql) => parameters::bind_none(plan)?,
@@ -206,7 +207,11 @@ async fn begin(
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
         }
     };
-    let schema = aliases.restore(&schema);
+    let batches = match nullable {
+        Some(nullable) => parameters::with_nulls(batches, &nullable),
+        None => batches,
+    };
+    let schema = aliases.restore(&batches.schema());
     Ok(Begun { query, schema, rows_estimate, batches: aliases.restore_rows(batches) })
 }
 

@@ -5,6 +5,7 @@
 //! the process. So an upper bound of the depth is counted in the statement's tokens, without
 //! recursion, before they are parsed.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use datafusion::common::config::SqlParserOptions;
@@ -30,6 +31,30 @@ pub const STATEMENT_DEPTH_MAX: usize = 2048;
 /// Maximum number of table reads in a statement. A table counts each time it is named.
 pub const STATEMENT_READS_MAX: usize = 1024;
 
+/// Drops `COLLATE "C"`, and that of PostgreSQL's other names for it: texts are compared by their bytes anyway, and clients of
+/// PostgreSQL (DuckDB) say so with conditions that they pass on. DataFusion knows no collations.
+fn drop_collations(tokens: &mut Vec<TokenWithSpan>) {
+    let is_space = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    let is_bytewise = |token: &TokenWithSpan| {
+        let Token::Word(word) = &token.token else { return false };
+        word.quote_style == Some('"') && matches!(word.value.as_str(), "C" | "POSIX" | "ucs_basic")
+    };
+    let is_collate = |token: &TokenWithSpan| matches!(&token.token, Token::Word(word) if word.keyword == Keyword::COLLATE && word.quote_style.is_none());
+    let mut dropped = BTreeSet::new();
+    let mut words = tokens.iter().enumerate().filter(|(_, token)| !is_space(token)).peekable();
+    while let Some((at, token)) = words.next() {
+        if is_collate(token)
+            && let Some((name, _)) = words.next_if(|(_, next)| is_bytewise(next))
+        {
+            dropped.extend([at, name]);
+        }
+    }
+    if !dropped.is_empty() {
+        let mut at = 0..;
+        tokens.retain(|_| at.next().is_none_or(|at| !dropped.contains(&at)));
+    }
+}
+
 /// Parses a statement.
 ///
 /// # Errors
@@ -49,6 +74,7 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
     })?;
     check_depth(&tokens)?;
     parameters::number(&mut tokens)?;
+    drop_collations(&mut tokens);
     let dialect = BoundedDialect::new(tokens.len());
     let statements = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
@@ -385,6 +411,21 @@ mod tests {
         for (sql, words) in [("", "is empty"), ("select 1; select 2", "more than one")] {
             let error = parse(sql, &SqlParserOptions::default()).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn collations_that_compare_bytes_are_dropped() {
+        let parsed = |sql: &str| parse(sql, &SqlParserOptions::default()).unwrap().to_string();
+        let plain = parsed("select a from t where a > 'x' order by a");
+        for collation in ["\"C\"", "\"POSIX\"", "\"ucs_basic\""] {
+            let sql =
+                format!("select a from t where a > 'x' collate  {collation} order by a COLLATE {collation}");
+            assert_eq!(parsed(&sql), plain);
+        }
+        for other in ["a collate \"de_DE\"", "\"collate\"", "'collate \"C\"'", "a collate c"] {
+            let sql = format!("SELECT {other} FROM t");
+            assert_eq!(parsed(&sql).to_lowercase(), sql.to_lowercase());
         }
     }
 }

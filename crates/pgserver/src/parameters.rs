@@ -79,6 +79,20 @@ fn utf8(text: &str) -> ArrayRef {
     Arc::new(StringArray::from(vec![text]))
 }
 
+/// A date or time without the offset of a zone at its end, which PostgreSQL ignores where the type has no zone.
+fn without_offset(value: &str) -> &str {
+    let value = value.trim_end();
+    let Some((time, offset)) = value.rfind(['+', '-']).map(|at| (&value[..at], &value[at + 1..])) else {
+        return value;
+    };
+    let mut parts = offset.split(':');
+    let is_offset =
+        parts.all(|part| (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()));
+    // The hyphens within a date are something else.
+    let may_follow = time.contains(':') || time.ends_with(char::is_whitespace);
+    if is_offset && may_follow { time.trim_end() } else { value }
+}
+
 /// The value of a text, by Arrow's rules.
 fn cast_text(value: &str, to: &DataType, name: &str) -> PgResult<ArrayRef> {
     let options = CastOptions { safe: false, ..Default::default() };
@@ -199,8 +213,15 @@ fn uuid_array(bytes: [u8; 16], required: Option<&DataType>) -> PgResult<ArrayRef
 impl Parameter {
     /// Whether its value can be read only if the type that the statement requires is known.
     pub(crate) fn needs_type(&self) -> bool {
-        self.value.is_some()
-            && (self.oid == oid::UUID || (self.is_untyped() && self.format == Format::Binary))
+        let Some(value) = &self.value else { return false };
+        // An array, or a time with the offset of a zone.
+        let is_open =
+            |text: &str| text.trim_start().starts_with('{') || without_offset(text) != text.trim_end();
+        match self.format {
+            _ if self.oid == oid::UUID => true,
+            Format::Binary => self.is_untyped(),
+            Format::Text => self.is_untyped() && text(value).is_ok_and(is_open),
+        }
     }
 
     /// Whether the client has not said its type.
@@ -224,6 +245,27 @@ impl Parameter {
         {
             Ok(one::<T>(value.trim().parse().map_err(|_| invalid(name, value))?))
         }
+        let array = |element: u32| {
+            let items = elements(value).filter(|items| items.len() <= ELEMENTS_MAX);
+            let items = items.ok_or_else(|| invalid("array", value))?;
+            let item = |item: Option<String>| Self {
+                oid: element,
+                format: Format::Text,
+                value: item.map(Bytes::from),
+            };
+            list(items.into_iter().map(item), element)
+        };
+        if self.is_untyped() {
+            use DataType::*;
+            // The engine would convert a time by its offset, and take an array for one element.
+            return match required {
+                Some(Timestamp(_, None) | Date32 | Date64 | Time32(_) | Time64(_)) => {
+                    Ok(utf8(without_offset(value)))
+                }
+                Some(List(_) | LargeList(_)) if value.trim_start().starts_with('{') => array(oid::TEXT),
+                _ => Ok(utf8(value)),
+            };
+        }
         match self.oid {
             oid::BOOL => Ok(Arc::new(BooleanArray::from(vec![boolean(value)?]))),
             oid::INT2 => parsed::<Int16Type>(value, "smallint"),
@@ -236,22 +278,13 @@ impl Parameter {
             oid::NUMERIC => decimal(value),
             oid::BYTEA => Ok(Arc::new(BinaryArray::from(vec![bytea(value)?.as_slice()]))),
             oid::UUID => uuid_array(uuid(value)?, required),
-            oid::DATE => cast_text(value, &data_type(self.oid), "date"),
-            oid::TIME => cast_text(value, &data_type(self.oid), "time"),
-            oid::TIMESTAMP => cast_text(value, &data_type(self.oid), "timestamp"),
+            oid::DATE => cast_text(without_offset(value), &data_type(self.oid), "date"),
+            oid::TIME => cast_text(without_offset(value), &data_type(self.oid), "time"),
+            oid::TIMESTAMP => cast_text(without_offset(value), &data_type(self.oid), "timestamp"),
             oid::TIMESTAMPTZ => cast_text(value, &data_type(self.oid), "timestamp with time zone"),
             oid::INTERVAL => cast_text(value, &data_type(self.oid), "interval"),
             _ => match element_of(self.oid) {
-                Some(element) => {
-                    let items = elements(value).filter(|items| items.len() <= ELEMENTS_MAX);
-                    let items = items.ok_or_else(|| invalid("array", value))?;
-                    let item = |item: Option<String>| Self {
-                        oid: element,
-                        format: Format::Text,
-                        value: item.map(Bytes::from),
-                    };
-                    list(items.into_iter().map(item), element)
-                }
+                Some(element) => array(element),
                 None => Ok(utf8(value)),
             },
         }
@@ -474,5 +507,42 @@ mod tests {
         assert_eq!(array_value_to_string(&text, 0).unwrap(), "abababab-abab-abab-abab-abababababab");
         let bytes = parameter.array(Some(&DataType::FixedSizeBinary(16))).unwrap();
         assert_eq!(bytes.data_type(), &DataType::FixedSizeBinary(16));
+    }
+
+    #[test]
+    fn texts_are_read_by_the_type_that_the_statement_requires() {
+        let read = |text: &'static str, required: &DataType| {
+            let value = Some(Bytes::from_static(text.as_bytes()));
+            let parameter = Parameter { oid: 0, format: Format::Text, value };
+            let array = parameter.array(Some(required)).unwrap();
+            (parameter.needs_type(), array_value_to_string(&array, 0).unwrap())
+        };
+        let timestamp = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let zoned = DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into()));
+        for (text, to, expected) in [
+            ("2024-02-29 12:00:00+01", &timestamp, "2024-02-29 12:00:00"),
+            ("2024-02-29 12:00:00.5-08:30 ", &timestamp, "2024-02-29 12:00:00.5"),
+            ("2024-02-29 +01", &DataType::Date32, "2024-02-29"),
+            ("12:00:01+0530", &DataType::Time64(TimeUnit::Nanosecond), "12:00:01"),
+            ("2024-02-29 12:00:00+01", &zoned, "2024-02-29 12:00:00+01"),
+            ("a:b-1", &DataType::Utf8, "a:b-1"),
+            ("{a}", &DataType::Utf8, "{a}"),
+        ] {
+            assert_eq!(read(text, to), (true, expected.to_owned()));
+        }
+        for text in ["2024-02-29", "2024-02-29T12:00:00", "12:00:01", "x", "-5", "a - b"] {
+            assert_eq!(read(text, &timestamp), (false, text.to_owned()));
+        }
+        let list = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
+        for (text, expected) in [("{}", "[]"), ("{1,NULL}", "[1, ]"), (r#"{"a,b"}"#, "[a,b]")] {
+            assert_eq!(read(text, &list), (true, expected.to_owned()));
+        }
+        check(
+            oid::TIMESTAMP,
+            Format::Text,
+            b"2024-02-29 12:00:00+01",
+            "2024-02-29T12:00:00",
+            data_type(oid::TIMESTAMP),
+        );
     }
 }

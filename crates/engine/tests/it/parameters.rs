@@ -128,3 +128,27 @@ async fn wrong_parameters_are_refused() {
     let several = engine.execute("select a from t where a = ?", Some(&rows)).await.err().unwrap();
     assert!(several.to_string().contains("2 rows of 1 value"), "{several}");
 }
+
+/// Executions for several rows of values, one of which is NULL, return the same columns.
+#[tokio::test]
+async fn columns_may_be_null_if_another_value_could_make_them_so() {
+    let (_folder, engine) = small().await;
+    let null: ArrayRef = Arc::new(Int64Array::from(vec![None]));
+    for sql in [
+        "select $1 as v",
+        "select cast($1 as bigint) + 1 as v, 1 as one from t",
+        "select a as v, a + $1 from t",
+    ] {
+        let mut columns = Vec::new();
+        for value in [int(5), null.clone()] {
+            let running = engine.execute(sql, Some(&row(vec![value]))).await.unwrap();
+            columns.push(running.schema().clone());
+            let batches: Vec<RecordBatch> = running.into_rows().try_collect().await.unwrap();
+            assert!(batches.iter().all(|batch| batch.schema() == columns[0]), "{sql}");
+        }
+        assert_eq!(columns[0], columns[1], "{sql}");
+    }
+    let running = engine.execute("select 1 as one, $1 as v", Some(&row(vec![int(5)]))).await.unwrap();
+    let nullable: Vec<bool> = running.schema().fields().iter().map(|field| field.is_nullable()).collect();
+    assert_eq!(nullable, [false, true]);
+}

@@ -118,12 +118,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string, or a word or number in its place.
+    /// A string, or a word, quoted or not, or number in its place.
     fn value(&mut self) -> PgResult<String> {
         let Some(token) = self.peek().copied() else { return self.unexpected() };
         self.at += 1;
         match token.kind {
-            TokenKind::String => Ok(unquoted(self.text(&token))),
+            TokenKind::String | TokenKind::QuotedName => Ok(unquoted(self.text(&token))),
             TokenKind::Word | TokenKind::Number => Ok(self.text(&token).to_lowercase()),
             _ => Err(syntax(self.sql, Some(&token))),
         }
@@ -354,6 +354,7 @@ mod tests {
     #[test]
     fn clients_ask_for_copies_in_many_ways() {
         check("COPY (select 1, ')') TO STDOUT (FORMAT binary)", "select 1, ')'", CopyFormat::Binary);
+        check("COPY (select 1) TO STDOUT (FORMAT \"binary\")", "select 1", CopyFormat::Binary);
         check("COPY (select * from t) TO STDOUT WITH BINARY", "select * from t", CopyFormat::Binary);
         check("copy t to stdout", "SELECT * FROM t", CopyFormat::Text);
         check(
