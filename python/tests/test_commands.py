@@ -42,8 +42,8 @@ EXCLUDED = {
     "lightship calibrate host --folder DIR": "a synopsis, and takes 20 s",
     "lightship node --table 'orders=adbc:snowflake": "needs an account at Snowflake",
     "java --add-opens": "an option; test_guide.py runs programs with it",
-    "psql ": "test_guide.py runs this session",
-    "lightship=> ": "test_guide.py runs this session",
+    "psql ": "test_guide.py runs these commands of psql",
+    "lightship=> ": "test_guide.py runs these commands of psql",
 }
 
 #: Blocks that are not commands, by how they begin, and the command that they belong to: it prints them.

@@ -273,9 +273,9 @@ impl Bucket {
         Ok(())
     }
 
-    /// Lets readers and writers see that the keys are its own, and then stores that. If the disk is full, it serves them
-    /// nevertheless: the bucket that gave it the keys goes on to say so, also after a restart, until it is stored; and whoever
-    /// writes stores it with the rows.
+    /// Lets readers and writers see that the keys are its own, and then stores that. It serves them even if the disk is full:
+    /// the bucket that gave it the keys tells it again until that is stored, also after a restart, and the next rows that are
+    /// written are stored together with it.
     ///
     /// # Errors
     /// [`RangeError::Moved`] if the bucket was removed; or that it can't be stored yet.
