@@ -1,11 +1,11 @@
 #!/bin/sh
-# Tests the Python package with the extension of the cargo build, and a node with clients in Python and Java:
-# `scripts/test-python.sh [PYTEST-ARGUMENTS]`. The packages that the tests need come into a virtual environment,
-# target/python-venv, unless LIGHTSHIP_VENV names another one; drivers in Java into target/jars.
+# Checks the Python package with ruff and mypy, and tests it with the extension of the cargo build, and a node with
+# clients in Python and Java: `scripts/test-python.sh [PYTEST-ARGUMENTS]`. The packages that the tests need come into a
+# virtual environment, target/python-venv, unless LIGHTSHIP_VENV names another one; drivers in Java into target/jars.
 set -eu
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-target}"
-venv="${LIGHTSHIP_VENV:-$target/python-venv}"
+venv="$(realpath -m "${LIGHTSHIP_VENV:-$target/python-venv}")"
 # The selection of `cargo test --workspace`: with another one, DataFusion would be built once more with other features.
 # CARGO may be a script that runs cargo.
 ${CARGO:-cargo} build --locked --workspace --lib --bins --tests --features lightship-cli/otlp
@@ -26,4 +26,5 @@ LIGHTSHIP_PROGRAM="$(realpath "$target/debug/lightship")"
 LIGHTSHIP_JARS="$(realpath "$target")/jars"
 PYTHONPATH="$(realpath "$package")"
 export LIGHTSHIP_ADBC_DRIVER LIGHTSHIP_PROGRAM LIGHTSHIP_JARS PYTHONPATH
+(cd python && "$venv/bin/ruff" check -q && "$venv/bin/ruff" format --check -q && "$venv/bin/mypy")
 exec "$venv/bin/python" -m pytest -c python/pyproject.toml python/tests "$@"

@@ -75,6 +75,7 @@ async def read_sql_async(
     *,
     params: Sequence[Any] | None = None,
     also: Iterable[Uri] = (),
+    progress: bool = False,
     **options: Unpack[Options],
 ) -> Any:
     """As ``read_sql``, for asyncio. Cancelling the task cancels the query."""
@@ -83,7 +84,7 @@ async def read_sql_async(
 
     def read() -> Any:
         native.begin()
-        return converted(Reader(native), return_type)
+        return converted(Reader(native), return_type, progress)
 
     return await _in_thread(read, native.cancel)
 
@@ -140,7 +141,7 @@ class AsyncCursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        return self._cursor.description  # type: ignore[return-value]
+        return self._cursor.description
 
     @property
     def rowcount(self) -> int:

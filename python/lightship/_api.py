@@ -176,8 +176,8 @@ def read_sql(
     """Runs a query and returns its rows.
 
     ``uri`` is ``lightship://host``, ``postgresql://me@db/shop``, ``mysql://me@db/shop``, ``sqlite:FILE``, or a file or
-    folder of Parquet, CSV, JSON or Arrow. ``also`` names more sources, whose rows are added. ``params`` are the values of
-    ``?``, or of ``$1``, ``$2`` and so on, in order.
+    folder of Parquet, CSV, JSON or Arrow. ``also`` names more sources, whose rows are added. ``params`` are the
+    values of ``?``, or of ``$1``, ``$2`` and so on, in order.
     """
     if return_type not in ("arrow", "pandas", "polars", "reader"):
         converted(None, return_type)  # type: ignore[arg-type]
@@ -207,7 +207,9 @@ def copy(
     columns that identify a row, for ``mode="upsert"``.
     """
     with Bar(progress) as observe:
-        report = _lightship.copy(sources(uri, also), sql, os.fspath(to), table, mode, columns_of(key), encoded(dict(options)), observe)
+        report = _lightship.copy(
+            sources(uri, also), sql, os.fspath(to), table, mode, columns_of(key), encoded(dict(options)), observe
+        )
     return Report(report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ def _column(pyarrow: Any, number: int, value: Any) -> Any:
         return pyarrow.array([value.bytes], pyarrow.binary(16))
     if isinstance(value, (bytearray, memoryview)):
         value = bytes(value)
+    # Integers that have no 64 bits are numbers with as many digits.
+    if type(value) is int and value.bit_length() > 63 and value != -(2**63):
+        value = decimal.Decimal(value)
     try:
         return pyarrow.array([value])
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -232,7 +232,11 @@ def test_partitions(sales: str, sqlite_uri: str) -> None:
         for partition in partitions:
             cursor.adbc_read_partition(partition)
             assert cursor.fetchall() == [(12,)]
-        with connect(sqlite_uri) as other, other.cursor() as elsewhere, pytest.raises(dbapi.Error, match="other sources"):
+        with (
+            connect(sqlite_uri) as other,
+            other.cursor() as elsewhere,
+            pytest.raises(dbapi.Error, match="other sources"),
+        ):
             elsewhere.adbc_read_partition(partitions[0])
         with pytest.raises(dbapi.Error, match="not one of this driver"):
             cursor.adbc_read_partition(b"x")

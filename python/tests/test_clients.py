@@ -28,13 +28,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with the table `orders`, and the range file `target`, into which clients may write."""
     folder = tmp_path_factory.mktemp("clients")
     day = datetime.date(2026, 1, 1)
-    table = pa.table({
-        "id": range(ROWS),
-        "customer": [f"customer {number % 100}" if number % 7 else None for number in range(ROWS)],
-        "price": pa.array([decimal.Decimal(number) / 4 for number in range(ROWS)], pa.decimal128(10, 2)),
-        "day": [day + datetime.timedelta(number % 365) for number in range(ROWS)],
-        "at": pa.array([number * 1_000_001 for number in range(ROWS)], pa.timestamp("us", "UTC")),
-    })
+    table = pa.table(
+        {
+            "id": range(ROWS),
+            "customer": [f"customer {number % 100}" if number % 7 else None for number in range(ROWS)],
+            "price": pa.array([decimal.Decimal(number) / 4 for number in range(ROWS)], pa.decimal128(10, 2)),
+            "day": [day + datetime.timedelta(number % 365) for number in range(ROWS)],
+            "at": pa.array([number * 1_000_001 for number in range(ROWS)], pa.timestamp("us", "UTC")),
+        }
+    )
     lightship.write(table, folder / "orders.parquet")
     with serve("--table", f"orders={folder / 'orders.parquet'}", "--range-data", str(folder / "range")) as node:
         columns = "id bigint, name text"
@@ -88,7 +90,7 @@ def test_duckdbs_scanner(protocol: str, node: Node) -> None:
         database.execute(f"load '{extension}'")
         database.execute(f"set pg_use_text_protocol = {protocol == 'text'}")
         database.execute(f"attach '{node.postgres_uri()}' as node (type postgres, read_only)")
-        columns = "id, customer, price, cast(day as varchar), epoch_us(\"at\") as us"
+        columns = 'id, customer, price, cast(day as varchar), epoch_us("at") as us'
         rows = database.execute(f"select {columns} from node.orders order by id").fetchall()
         assert len(rows) == ROWS
         assert rows[8] == (8, "customer 8", decimal.Decimal("2.00"), "2026-01-09", 8_000_008)
@@ -157,7 +159,7 @@ def by_adbc(node: Node, sql: str) -> None:
 )
 def test_another_thread_cancels_a_statement(client: Callable[[Node, str], None], sql: str, node: Node) -> None:
     began = time.monotonic()
-    with pytest.raises(Exception, match="(?i)cancel"):
+    with pytest.raises(Exception, match=r"(?i)cancel"):
         client(node, sql)
     assert time.monotonic() - began < 10
     assert is_idle(node)
@@ -176,7 +178,9 @@ cursor = connection.cursor("c")
 cursor.execute(sql)
 cursor.fetchmany(2)""",
     }[protocol]
-    start = "import sys, time, psycopg, adbc_driver_flightsql.dbapi as dbapi\nflight, postgres, token, sql = sys.argv[1:]"
+    start = (
+        "import sys, time, psycopg, adbc_driver_flightsql.dbapi as dbapi\nflight, postgres, token, sql = sys.argv[1:]"
+    )
     process = python(f"{start}{program}\nprint('ready', flush=True)\ntime.sleep(60)", *node[1:3], TOKEN, ENDLESS)
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     process.kill()

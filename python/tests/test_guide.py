@@ -88,10 +88,10 @@ def test_flight_with_tls(encrypted: tuple[Node, Path]) -> None:
         DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {TOKEN}",
         DatabaseOptions.TLS_ROOT_CERTS.value: (folder / "ca.pem").read_text(),
     }
-    with dbapi.connect(f"grpc+tls://{node.flight}", db_kwargs=options, autocommit=True) as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("select count(*) from nation")
-            assert cursor.fetchone() == (3,)
+    uri = f"grpc+tls://{node.flight}"
+    with dbapi.connect(uri, db_kwargs=options, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("select count(*) from nation")
+        assert cursor.fetchone() == (3,)
 
 
 def test_flight_in_java(clear: Node, encrypted: tuple[Node, Path]) -> None:

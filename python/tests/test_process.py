@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -177,3 +179,30 @@ def test_interrupting_the_command(postgres: str) -> None:
     code, _, err = ended(process)
     assert code == 130
     assert "interrupted" in err
+
+
+def test_a_server_of_another_version_is_refused_with_its_version(node: str) -> None:
+    import lightship
+
+    host, port = node.removeprefix("lightship://").rsplit(":", 1)
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(10)
+
+        def answer() -> None:
+            """Gives on the hello of the node as one of a later version: its fifth byte is the version."""
+            client, _ = proxy.accept()
+            with client, socket.create_connection((host, int(port))) as server:
+                server.sendall(client.recv(65536))
+                hello = bytearray(server.recv(65536))
+                hello[4] += 1
+                client.sendall(hello)
+                # Until the client has read it and hangs up.
+                client.recv(65536)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        uri = f"lightship://127.0.0.1:{proxy.getsockname()[1]}"
+        with pytest.raises(lightship.OperationalError, match=r"version 3 .* version 2"):
+            lightship.read_sql(uri, "select 1 as one")
+        thread.join(10)
+        assert not thread.is_alive()

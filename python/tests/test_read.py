@@ -141,3 +141,13 @@ def test_hints_name_arguments(sales: str, postgres: str, tmp_path: Path) -> None
     assert lightship.read_sql(sales, sql, duplicate_columns="rename").column_names == ["x", "x_2"]
     with pytest.raises(lightship.ProgrammingError, match=r"requires table$"):
         lightship.copy(sales, "select * from sales", postgres)
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**64, 10**37])
+def test_integers_of_any_size_are_parameters(value: int, sales: str, postgres: str) -> None:
+    for uri in (sales, postgres):
+        # The type of the expression decides that of the parameter.
+        sql = "select cast($1 as decimal(38, 0)) as value"
+        assert lightship.read_sql(uri, sql, params=[value])["value"].to_pylist() == [value], uri
+    with pytest.raises(lightship.ProgrammingError, match=r"parameter \$1"):
+        lightship.read_sql(sales, "select cast($1 as decimal(38, 0)) as value", params=[10**80])

@@ -202,12 +202,14 @@ def test_postgresql_types(database: str, kinds: list[str]) -> None:
     def write(sql: str, table: str) -> object:
         return lightship.write(lightship.read_sql(database, sql), database, table=table, mode="replace")
 
-    by_lightship, by_adbc, copied, rewritten = in_columns([
-        lambda: read(clients.Lightship(database)),
-        lambda: read(clients.lightship_adbc(DRIVER, database)),
-        lambda: written("copied_", copy),
-        lambda: written("written_", write),
-    ])
+    by_lightship, by_adbc, copied, rewritten = in_columns(
+        [
+            lambda: read(clients.Lightship(database)),
+            lambda: read(clients.lightship_adbc(DRIVER, database)),
+            lambda: written("copied_", copy),
+            lambda: written("written_", write),
+        ]
+    )
     head = ("Lightship in Python", "Lightship's ADBC driver", "`copy` to a new table", "`write` of the Arrow data")
     table = Table("PostgreSQL", *head)
     for kind, one, two, three, four in zip(kinds, by_lightship, by_adbc, copied, rewritten, strict=True):
@@ -267,12 +269,14 @@ def test_arrow_as_parameters(node: Node, database: str) -> None:
 
     # Most of the time is that of this driver.
     parts = [cases[start : start + 12] for start in range(0, len(cases), 12)]
-    by_lightship, by_postgres, through_lightship, *by_flight = in_columns([
-        lambda: bind(clients.lightship_adbc(DRIVER, node.uri())),
-        lambda: bind(clients.postgres_adbc(node.postgres_uri())),
-        lambda: bind(clients.lightship_adbc(DRIVER, database)),
-        *(lambda part=part: bind(clients.flight_adbc(node), part) for part in parts),
-    ])
+    by_lightship, by_postgres, through_lightship, *by_flight = in_columns(
+        [
+            lambda: bind(clients.lightship_adbc(DRIVER, node.uri())),
+            lambda: bind(clients.postgres_adbc(node.postgres_uri())),
+            lambda: bind(clients.lightship_adbc(DRIVER, database)),
+            *(lambda part=part: bind(clients.flight_adbc(node), part) for part in parts),
+        ]
+    )
     columns = by_lightship, [cell for part in by_flight for cell in part], by_postgres, through_lightship
     head = ("Lightship's ADBC driver", "Flight SQL: ADBC", "PostgreSQL: ADBC", "Lightship's ADBC driver to PostgreSQL")
     table = Table("Arrow", *head)
@@ -321,12 +325,14 @@ def test_arrow_is_written(database: str, tmp_path: Path) -> None:
 
         return [as_same(cell, case.kind) for case, cell in zip(cases, each(write), strict=True)]
 
-    columns = in_columns([
-        to_postgres,
-        ingested,
-        lambda: to_file("parquet", pyarrow.parquet.read_table),
-        lambda: to_file("arrow", lambda path: pa.ipc.open_file(path).read_all()),
-    ])
+    columns = in_columns(
+        [
+            to_postgres,
+            ingested,
+            lambda: to_file("parquet", pyarrow.parquet.read_table),
+            lambda: to_file("arrow", lambda path: pa.ipc.open_file(path).read_all()),
+        ]
+    )
     table = Table("Arrow", "PostgreSQL by `write`", "PostgreSQL by ADBC's ingest", "Parquet", "Arrow file")
     for case, *row in zip(cases, *columns, strict=True):
         table.add(case.kind, *row)
@@ -349,11 +355,13 @@ def test_python_as_parameters(node: Node, database: str) -> None:
                 found.append(bound(one, expected, sql, kind))
             return found
 
-    columns = in_columns([
-        lambda: bind(clients.DbApi(node.uri()), "?"),
-        lambda: bind(clients.DbApi(database), "$1"),
-        lambda: bind(clients.Psycopg(node.postgres_uri()), "%s"),
-    ])
+    columns = in_columns(
+        [
+            lambda: bind(clients.DbApi(node.uri()), "?"),
+            lambda: bind(clients.DbApi(database), "$1"),
+            lambda: bind(clients.Psycopg(node.postgres_uri()), "%s"),
+        ]
+    )
     table = Table("Python", "Lightship to a node", "Lightship to PostgreSQL", "psycopg to a node")
     for kind, *row in zip(PYTHON, *columns, strict=True):
         table.add(kind, *row)

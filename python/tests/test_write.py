@@ -44,7 +44,9 @@ def test_rows_are_upserted(tmp_path: Path) -> None:
         lightship.write(more, database, table="people", mode="upsert")
     assert str(caught.value).startswith('mode="upsert" requires key')
     with pytest.raises(lightship.Error, match="same key"):
-        lightship.copy(database, "select 1 as id, 'x' as name from people", database, table="people", mode="upsert", key="id")
+        lightship.copy(
+            database, "select 1 as id, 'x' as name from people", database, table="people", mode="upsert", key="id"
+        )
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def numbers() -> list[Case]:
 
 
 def texts() -> list[Case]:
-    words = {"empty": "", "Unicode": "ä€😀", "signs": "it's \"q\" \\ \n\t{,}", "NULL as a text": "NULL"}
+    words = {"empty": "", "Unicode": "ä€😀", "signs": 'it\'s "q" \\ \n\t{,}', "NULL as a text": "NULL"}
     data = {"empty": b"", "any bytes": b"\x00\xff\\x"}
     cases = [
         arrow_case(kind, "text", {**words, "character NUL": "a\0b"})
@@ -220,7 +220,7 @@ POSTGRES: dict[str, tuple[str, ...]] = {
     '"char"': ("a", ""),
     "character(5)": ("ab", ""),
     "character varying(5)": ("ab ", ""),
-    "text": ("", "ä€😀", "it's \"q\" \\ \n\t"),
+    "text": ("", "ä€😀", 'it\'s "q" \\ \n\t'),
     "name": ("a name", ""),
     "bytea": ("\\x", "\\x00ff5c"),
     "date": ("2024-02-29", "0001-01-01", "4713-01-01 BC", "5874897-12-31", "infinity", "-infinity"),

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod demo;
+mod figures;
 mod node;
 mod tidy;
 mod usage;
@@ -19,7 +20,8 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Check what the compiler does not: dependencies between crates, file headers, stray words.
+    /// Check what the compiler does not: dependencies between crates, file headers, stray words,
+    /// figures of the pages of results.
     Tidy,
     /// Show the main job on generated TPC-H data, with the release binary.
     Demo(demo::DemoArgs),

@@ -94,8 +94,9 @@ pub(crate) fn tidy() -> Result<()> {
     let mut found = Vec::new();
     dependencies(&root, &mut found)?;
     files(&root, &mut found)?;
+    let figures = crate::figures::check(&root.join("docs/results"), &mut found)?;
     if found.is_empty() {
-        println!("tidy");
+        println!("tidy; {figures} figures agree with their data");
         return Ok(());
     }
     found.iter().for_each(|line| println!("{line}"));
