@@ -10,7 +10,8 @@
 //! before the name give these. `sum by query:` is the sum of the medians of each query. Terms are joined from left to right by
 //! ` / `, ` * `, ` + ` and ` - `; a number is a term, and a term without a file has the file and the column of the one before,
 //! and its conditions except those that it replaces. `max for link; query:` at the beginning computes the whole for each link and
-//! query that the first term's rows have, and takes the largest. A figure is right if it is the value rounded to its digits.
+//! query that the first term's rows have, and takes the largest. `A|B` is one of several values, `*` stands for any text, and
+//! `KEY!=VALUE` excludes rows. A figure is right if it is the value rounded to its digits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -156,8 +157,52 @@ impl Fold {
     }
 }
 
-/// A column and the value that rows have in it.
-type Condition = (String, String);
+/// What rows have in a column.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Condition {
+    key: String,
+    value: Wanted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Wanted {
+    /// This text.
+    Exactly(String),
+    /// One of these, or none of them, in which `*` stands for any text.
+    Like { patterns: Vec<String>, are_excluded: bool },
+}
+
+impl Condition {
+    /// `KEY=VALUE`, `KEY=A|B`, `KEY=* x *` or `KEY!=VALUE`.
+    fn parse(text: &str) -> Option<Self> {
+        let (key, value) = text.split_once('=')?;
+        let patterns = || value.split('|').map(str::to_owned).collect();
+        let (key, value) = match key.strip_suffix('!') {
+            Some(key) => (key, Wanted::Like { patterns: patterns(), are_excluded: true }),
+            None if value.contains(['|', '*']) => {
+                (key, Wanted::Like { patterns: patterns(), are_excluded: false })
+            }
+            None => (key, Wanted::Exactly(value.into())),
+        };
+        Some(Self { key: key.into(), value })
+    }
+
+    fn is_met(&self, cell: &str) -> bool {
+        match &self.value {
+            Wanted::Exactly(value) => cell == value,
+            Wanted::Like { patterns, are_excluded } => {
+                patterns.iter().any(|pattern| is_like(cell, pattern)) != *are_excluded
+            }
+        }
+    }
+}
+
+/// Whether a text has the parts of a pattern, with anything for each `*` between them.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return text == pattern };
+    let Some(text) = text.strip_prefix(first) else { return false };
+    text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| is_like(&text[at..], rest))
+}
 
 #[derive(Debug)]
 enum Term {
@@ -201,7 +246,11 @@ impl Cells {
         let places = keys.iter().map(|key| table.place(key)).collect::<Result<Vec<_>>>()?;
         let rows = table.rows(&conditions)?;
         let of = |row: &Vec<String>| {
-            keys.iter().zip(&places).map(|(key, &place)| (key.clone(), row[place].clone())).collect()
+            let exactly = |(key, &place): (&String, &usize)| Condition {
+                key: key.clone(),
+                value: Wanted::Exactly(row[place].clone()),
+            };
+            keys.iter().zip(&places).map(exactly).collect()
         };
         Ok(rows.into_iter().map(of).collect())
     }
@@ -258,9 +307,9 @@ fn cells(text: &str, before: Option<&Cells>) -> Result<Cells> {
         Cells { fold, by, file: file.into(), column: column.into(), conditions: Vec::new() }
     };
     for condition in list.split("; ").filter(|condition| !condition.is_empty()) {
-        let (key, value) = condition.split_once('=').ok_or_else(wrong)?;
-        cells.conditions.retain(|(known, _)| known != key);
-        cells.conditions.push((key.into(), value.into()));
+        let condition = Condition::parse(condition).ok_or_else(wrong)?;
+        cells.conditions.retain(|known| known.key != condition.key);
+        cells.conditions.push(condition);
     }
     Ok(cells)
 }
@@ -320,11 +369,12 @@ impl Table {
     }
 
     fn rows(&self, conditions: &[Condition]) -> Result<Vec<&Vec<String>>> {
-        let places = conditions
-            .iter()
-            .map(|(key, value)| Ok((self.place(key)?, value)))
-            .collect::<Result<Vec<_>>>()?;
-        Ok(self.rows.iter().filter(|row| places.iter().all(|&(place, value)| row[place] == *value)).collect())
+        let place = |condition: &Condition| self.place(&condition.key);
+        let places = conditions.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let is_met = |row: &&Vec<String>| {
+            conditions.iter().zip(&places).all(|(condition, &place)| condition.is_met(&row[place]))
+        };
+        Ok(self.rows.iter().filter(is_met).collect())
     }
 }
 
@@ -361,6 +411,9 @@ mod tests {
             ("t.csv wire MB[link=wan / slow; contender=ours] / [contender=theirs]", 0.5),
             ("sum by query: t.csv wire MB[link=lan; contender=ours] / [contender=theirs] * 100", 25.0),
             ("min for link; query: t.csv wire MB[contender=ours] / [contender=theirs]", 0.1),
+            ("sum t.csv wire MB[link=lan; contender!=theirs]", 7.0),
+            ("max t.csv wire MB[link=l*n|x; query=q*; contender=*urs]", 4.0),
+            ("count t.csv wire MB[link=*s*w; contender!=a|ours]", 1.0),
             ("1 - t.csv wire MB[link=lan; query=q2; contender=ours]", 0.0),
         ] {
             let value = evaluate(expression, &mut tables()).unwrap();
