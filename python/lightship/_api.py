@@ -195,7 +195,7 @@ def copy(
     to: Uri,
     *,
     table: str | None = None,
-    mode: Literal["append", "existing", "create", "replace", "upsert"] | None = None,
+    mode: Literal["append", "existing", "create", "replace", "truncate", "upsert"] | None = None,
     key: str | Sequence[str] = (),
     also: Iterable[Uri] = (),
     progress: bool = False,
@@ -203,8 +203,9 @@ def copy(
 ) -> Report:
     """Copies the result of a query to a file, a table of a database or a range file of a node.
 
-    All rows arrive or none, except in a range file. ``table`` is ``[SCHEMA.]NAME``; a file has none. ``key`` has the
-    columns that identify a row, for ``mode="upsert"``.
+    All rows arrive or none, except in a range file. ``table`` is ``[SCHEMA.]NAME``; a file has none. ``mode`` says what
+    happens to an existing table or file, as ``--mode`` of the command does; by default rows are added to a table, and
+    a file is replaced. ``key`` has the columns that identify a row, for ``mode="upsert"``.
     """
     with Bar(progress) as observe:
         report = _lightship.copy(
@@ -230,7 +231,7 @@ def write(
     to: Uri,
     *,
     table: str | None = None,
-    mode: Literal["append", "existing", "create", "replace", "upsert"] | None = None,
+    mode: Literal["append", "existing", "create", "replace", "truncate", "upsert"] | None = None,
     key: str | Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Written:

@@ -179,6 +179,8 @@ class Cursor:
         self._rows: list[tuple[Any, ...]] = []
         self._next = 0
         self._taken = 0
+        # Rows that INSERT has added; None for a query.
+        self._affected: int | None = None
         self._is_closed = False
         self._busy = threading.Lock()
 
@@ -215,6 +217,9 @@ class Cursor:
         self._native = self.connection._open().start(sql, row)
         try:
             self._native.begin()
+            if self._native.is_insert():
+                self._affected = self._native.affected()
+                return
         except BaseException:
             self._native.cancel()
             self._native = None
@@ -229,25 +234,36 @@ class Cursor:
         _expect_sql(sql)
         with self._alone():
             self._forget()
+            affected: int | None = None
             for values in parameters:
                 if values is None:
                     raise wrong(ProgrammingError, "expected parameters as a sequence, not None")
                 self._execute(sql, row_of(values))
+                if self._affected is not None:
+                    affected = (affected or 0) + self._affected
+                    continue
                 native = self._result()
                 while native.next_batch() is not None:
                     pass
             self._forget()
+            self._affected = affected
 
     def _forget(self) -> None:
         if self._native is not None:
             self._native.cancel()
         self._native = self._columns = self._batch = None
-        self._rows, self._next, self._taken = [], 0, 0
+        self._rows, self._next, self._taken, self._affected = [], 0, 0, None
 
-    def _result(self) -> _lightship.Reader:
+    def _executed(self) -> _lightship.Reader:
         if self._native is None:
             raise wrong(ProgrammingError, "no query has been executed")
         return self._native
+
+    def _result(self) -> _lightship.Reader:
+        native = self._executed()
+        if self._affected is not None:
+            raise wrong(ProgrammingError, "an INSERT returns no rows", "rowcount is the number of rows that it added")
+        return native
 
     @property
     def description(self) -> list[tuple[str, str, None, None, int | None, int | None, bool]] | None:
@@ -258,7 +274,9 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """Rows of the result, once all have arrived; -1 before."""
+        """Rows that INSERT has added; of a query, rows of the result, once all have arrived, and -1 before."""
+        if self._affected is not None:
+            return self._affected
         report = None if self._native is None else self.report
         return -1 if report is None else report.rows
 
@@ -270,7 +288,7 @@ class Cursor:
     @property
     def report(self) -> Report | None:
         """What was planned and what happened, once all rows have arrived."""
-        report = self._result().report()
+        report = self._executed().report()
         return None if report is None else Report(report)
 
     def _fill(self) -> bool:

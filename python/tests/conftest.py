@@ -54,6 +54,12 @@ def guarded() -> list[str]:
     return ["setpriv", "--pdeathsig", "INT"] if shutil.which("setpriv") else []
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[str]:
     process = subprocess.Popen(
@@ -92,9 +98,7 @@ def postgres() -> Iterator[str]:
         folder / "data",
     ]
     subprocess.run([*as_user, *map(str, made)], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = [
         f"port={port}",
         "listen_addresses=127.0.0.1",
@@ -115,6 +119,38 @@ def postgres() -> Iterator[str]:
         time.sleep(0.05)
     yield f"postgresql://me@127.0.0.1:{port}/postgres"
     server.send_signal(signal.SIGINT)
+    server.wait(20)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[str]:
+    """The database `shop` of a MariaDB server."""
+    if shutil.which("mariadb-install-db") is None:
+        pytest.fail("MariaDB is missing: scripts/test-servers.sh installs it (mariadb-server)")
+    # Not in pytest's folder, which the server's user can't enter.
+    folder = Path(tempfile.mkdtemp(prefix="lightship-py.", dir="/tmp"))
+    options = [f"--datadir={folder / 'data'}", f"--tmpdir={folder}", "--innodb-flush-log-at-trx-commit=0"]
+    options += ["--innodb-doublewrite=0", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=16M"]
+    if os.getuid() == 0:
+        options.append("--user=mysql")
+        shutil.chown(folder, "mysql")
+    install = ["mariadb-install-db", "--no-defaults", *options, "--auth-root-authentication-method=normal"]
+    subprocess.run([*install, "--skip-test-db", "--skip-name-resolve"], check=True, capture_output=True)
+    at = f"--socket={folder / 'socket'}"
+    port = free_port()
+    program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
+    options += [at, f"--port={port}", f"--pid-file={folder / 'pid'}", f"--log-error={folder / 'log'}"]
+    options += ["--bind-address=127.0.0.1", "--skip-name-resolve", "--performance-schema=0"]
+    server = subprocess.Popen([*guarded(), program, "--no-defaults", *options], stderr=subprocess.DEVNULL, cwd=folder)
+    made = "create database shop; create user me@'%'; grant all on *.* to me@'%'"
+    deadline = time.monotonic() + 60
+    words = ["mariadb", "--no-defaults", "--user=root", at, "-e", made]
+    while subprocess.run(words, check=False, capture_output=True).returncode != 0:
+        assert time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.05)
+    yield f"mysql://me@127.0.0.1:{port}/shop"
+    server.terminate()
     server.wait(20)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -8,7 +8,6 @@ import pty
 import re
 import select
 import signal
-import socket
 import struct
 import subprocess
 import termios
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import POSTGRES, command, guarded
+from conftest import POSTGRES, command, free_port, guarded
 
 #: How long an event may take, in seconds.
 PATIENCE = 30
@@ -55,12 +54,6 @@ PORT = re.compile(r"(?<=:)(42\d\d|43\d\d|5432)\b")
 #: How a terminal shows colours and moves the cursor, and how a program asks it where the cursor is.
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()][A-Z0-9]|[=>78])")
 WHERE = "\x1b[6n"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Server:
@@ -242,7 +235,7 @@ class Reader:
         )
         os.close(terminal)
         raw = b""
-        asked = 0
+        asked, answered = 0, 0
         waits_for: list[str] = ["> "] if typed else []
         steps = list(typed)
         since = 0
@@ -260,9 +253,12 @@ class Reader:
                 while shown.count(WHERE) > asked:
                     asked += 1
                     os.write(keyboard, b"\x1b[1;1R")
-                if steps and all(words in screen(raw[since:]) for words in waits_for):
+                # What is typed before the line editor asks where the cursor is would be shown by the terminal.
+                # A line that is continued has no prompt of its own.
+                is_asked = asked > answered or not waits_for
+                if steps and is_asked and all(words in screen(raw[since:]) for words in waits_for):
                     line, waits_for = steps.pop(0)
-                    since = len(raw)
+                    since, answered = len(raw), asked
                     os.write(keyboard, f"{line}\r".encode())
             return process.wait(PATIENCE), screen(raw)
         finally:

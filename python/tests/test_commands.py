@@ -13,19 +13,17 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from conftest import POSTGRES, guarded
+from conftest import POSTGRES
 from pages import Command, blocks, commands, masked
-from reader import PATIENCE, Reader, free_port
+from reader import Reader
 from servers import ROOT
 
 PAGES = ["README.md", *sorted(f"docs/guide/{path.name}" for path in (ROOT / "docs/guide").glob("*.md"))]
@@ -61,6 +59,7 @@ OTHERS = {
     "data: TPC-H at scale 0.1": "printed by `make demo`, which builds in release mode",
     "use lightship::": "Rust",
     "jdbc:arrow-flight-sql:": "test_guide.py connects to these",
+    "note: index orders_note_idx": "the tests of crates/sources read such notices",
 }
 
 #: What is added to a command, which takes longer for a reader.
@@ -169,38 +168,6 @@ def follow(reader: Reader, command: Command) -> None:
     assert (code != 0) == fails, f"`{reader.here(run)}` ended with {code}:\n{output}"
     if shown.strip():
         compare(text, shown, output)
-
-
-@pytest.fixture(scope="module")
-def mysql() -> Iterator[str]:
-    """The database `shop` of a MariaDB server."""
-    if shutil.which("mariadb-install-db") is None:
-        pytest.fail("MariaDB is missing: scripts/test-servers.sh installs it (mariadb-server)")
-    # Not in pytest's folder, which the server's user can't enter.
-    folder = Path(tempfile.mkdtemp(prefix="lightship-py.", dir="/tmp"))
-    options = [f"--datadir={folder / 'data'}", f"--tmpdir={folder}", "--innodb-flush-log-at-trx-commit=0"]
-    options += ["--innodb-doublewrite=0", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=16M"]
-    if os.getuid() == 0:
-        options.append("--user=mysql")
-        shutil.chown(folder, "mysql")
-    install = ["mariadb-install-db", "--no-defaults", *options, "--auth-root-authentication-method=normal"]
-    subprocess.run([*install, "--skip-test-db", "--skip-name-resolve"], check=True, capture_output=True)
-    at = f"--socket={folder / 'socket'}"
-    port = free_port()
-    program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
-    options += [at, f"--port={port}", f"--pid-file={folder / 'pid'}", f"--log-error={folder / 'log'}"]
-    options += ["--bind-address=127.0.0.1", "--skip-name-resolve", "--performance-schema=0"]
-    server = subprocess.Popen([*guarded(), program, "--no-defaults", *options], stderr=subprocess.DEVNULL, cwd=folder)
-    made = "create database shop; create user me@'%'; grant all on *.* to me@'%'"
-    deadline = time.monotonic() + PATIENCE
-    words = ["mariadb", "--no-defaults", "--user=root", at, "-e", made]
-    while subprocess.run(words, check=False, capture_output=True).returncode != 0:
-        assert time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.05)
-    yield f"mysql://me@127.0.0.1:{port}/shop"
-    server.terminate()
-    server.wait(20)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -402,6 +369,10 @@ def _(reader: Reader) -> None:
 def _(reader: Reader) -> None:
     (reader.folder / "people.csv").write_text("Name,born\nann,1990-01-02\n")
     (reader.folder / "l.csv").write_text("y\n" + "1\n" * 1500 + "z\n")
+    (reader.folder / "data").mkdir()
+    (reader.folder / "data/2024-01.csv").write_text("a\n1\n")
+    (reader.folder / "sales.csv").write_text("person,amount\nann,3\n")
+    (reader.folder / "export.csv").write_text("1;x\n2;y\n")
 
 
 @needs("docs/guide/flight.md")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import subprocess
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import pyarrow
 import pytest
 
 import lightship
+from conftest import command
+from servers import serve
 
 VALUES = (
     "select 1::int4 as a, 2.50::numeric(10,2) as b, 'x'::text as c, '\\x01'::bytea as d, date '2026-01-02' as e, "
@@ -49,6 +53,23 @@ def test_rows_and_description(postgres: str) -> None:
         connection.commit()
         with pytest.raises(lightship.NotSupportedError):
             connection.rollback()
+
+
+def test_rows_of_an_insert(tmp_path: Path) -> None:
+    with serve("--range-data", str(tmp_path / "ranges")) as node:
+        words = ["range", "create", node.uri(), "stock", "--key", "id", "--columns", "id bigint, name text"]
+        subprocess.run([*command(), *words], check=True, stdout=subprocess.DEVNULL)
+        with lightship.connect(node.uri()) as connection, connection.cursor() as cursor:
+            cursor.execute("insert into stock values (1, 'a'), (2, 'b')")
+            assert (cursor.rowcount, cursor.description) == (2, None)
+            with pytest.raises(lightship.ProgrammingError, match="no rows"):
+                cursor.fetchone()
+            cursor.execute("/* more */ insert into stock select id + 10, name from (values (1, 'c')) t(id, name)")
+            assert cursor.rowcount == 1
+            cursor.executemany("insert into stock values (?, ?)", [(5, "e"), (6, "f")])
+            assert cursor.rowcount == 2
+            cursor.execute("select count(*) from stock")
+            assert (cursor.fetchall(), cursor.rowcount) == ([(5,)], 1)
 
 
 def test_parts_of_a_result(postgres: str) -> None:
@@ -148,10 +169,8 @@ def test_parameters_keep_their_values(postgres: str, node: str) -> None:
         for uri in (postgres, node):
             if uri == node and type_name == "numeric(30, 2)":
                 type_name = "decimal(30, 2)"
-            # A node's timestamptz has no zone, and is UTC.
-            expected = at if uri == node and value is utc else value
             with lightship.connect(uri) as connection:
-                assert connection.execute(f"select cast($1 as {type_name}) as x", [value]).fetchall() == [(expected,)]
+                assert connection.execute(f"select cast($1 as {type_name}) as x", [value]).fetchall() == [(value,)]
     with lightship.connect(postgres) as connection:
         assert connection.execute("select $1::bytea", [b"\x00\xff"]).fetchall() == [(b"\x00\xff",)]
         asked = uuid.uuid4()
@@ -188,7 +207,7 @@ def test_wrong_parameters(sales: str, node: str, postgres: str) -> None:
         with pytest.raises(lightship.ProgrammingError, match="can't be sent"):
             cursor.execute("select ?", [object()])
         with pytest.raises(lightship.ProgrammingError, match="can't be sent"):
-            cursor.execute("select ?", [2**200])
+            cursor.execute("select ?", [10**76])
         with pytest.raises(lightship.ProgrammingError, match="expected SQL"):
             cursor.execute(b"select 1")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
+import polars
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet
@@ -31,7 +33,7 @@ from type_cases import (
     postgres_table,
 )
 from type_clients import Adbc, Answer, Client
-from type_page import Outcome, Table, in_columns, is_documented, outcome
+from type_page import Outcome, Table, in_columns, is_documented, message, outcome
 from type_values import of_python
 
 DRIVER = os.environ.get("LIGHTSHIP_ADBC_DRIVER", "")
@@ -337,6 +339,63 @@ def test_arrow_is_written(database: str, tmp_path: Path) -> None:
     for case, *row in zip(cases, *columns, strict=True):
         table.add(case.kind, *row)
     is_documented("written", table.text())
+
+
+def test_arrow_in_files(tmp_path: Path) -> None:
+    cases = [case for case in CASES if case.array is not None]
+
+    def read(reader: Callable[[Path], pa.Table], name: str) -> list[Outcome]:
+        def through(case: Case, array: pa.Array) -> Answer:
+            path = tmp_path / f"{name}_{case.table}.parquet"
+            lightship.write(pa.table({"v": array}), path)
+            return clients.of_table(reader(path))
+
+        found = []
+        for case in cases:
+            cell = outcome(
+                case.values,
+                lambda case=case: through(case, case.array),
+                lambda number, case=case: through(case, single(case.array, number)),
+            )
+            found.append(as_same(cell, case.kind))
+        return found
+
+    def by_duckdb(path: Path) -> pa.Table:
+        with duckdb.connect() as connection:
+            return connection.sql(f"select * from '{path}'").to_arrow_table()
+
+    def by_polars(path: Path) -> pa.Table:
+        try:
+            return polars.read_parquet(path).to_arrow()
+        except BaseException as error:  # Its panics are no exceptions of the usual kind.
+            raise RuntimeError(f"{error}") from None
+
+    def examples(extension: str, text_of: Callable[[str], str]) -> list[Outcome]:
+        """The text of a value, which is the second one that is not NULL, if there are two."""
+        found = []
+        for case in cases:
+            path = tmp_path / f"example_{case.table}.{extension}"
+            try:
+                lightship.write(pa.table({"v": single(case.array, min(2, len(case.values) - 1))}), path)
+            except lightship.Error as error:
+                found.append(Outcome("refused", [f"refused: {message(error)}"]))
+            else:
+                text = text_of(path.read_text()).replace("|", "\\|")
+                found.append(Outcome(f"`{text}`" if text else "empty", []))
+        return found
+
+    columns = in_columns(
+        [
+            lambda: read(by_duckdb, "duckdb"),
+            lambda: read(by_polars, "polars"),
+            lambda: examples("csv", lambda text: text.removeprefix("v\n").rstrip("\n")),
+            lambda: examples("json", lambda text: text.removeprefix('{"v":').rstrip("\n").removesuffix("}")),
+        ]
+    )
+    table = Table("Arrow", "Parquet in DuckDB", "Parquet in Polars", "CSV", "JSON")
+    for case, *row in zip(cases, *columns, strict=True):
+        table.add(case.kind, *row)
+    is_documented("files", table.text())
 
 
 def test_python_as_parameters(node: Node, database: str) -> None:

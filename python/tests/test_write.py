@@ -33,6 +33,28 @@ def test_copy_to_a_file_and_a_table(sales: str, postgres: str, tmp_path: Path) -
         lightship.copy(sales, "select * from sales", postgres, table="copied", mode="merge")  # type: ignore[arg-type]
 
 
+def test_modes_of_files_and_tables(postgres: str, tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    for mode in ("append", "append", "existing"):
+        assert lightship.write(ROWS, file, mode=mode).rows == 3  # type: ignore[arg-type]
+    assert duckdb.read_csv(str(file)).fetchone() == (1, "a")
+    assert len(pandas.read_csv(file)) == 9
+    with pytest.raises(lightship.Error, match="the file exists already"):
+        lightship.write(ROWS, file, mode="create")
+    lightship.write(ROWS, file, mode="replace")
+    assert len(pandas.read_csv(file)) == 3
+    folder = f"{tmp_path}/parts/"
+    for _ in range(2):
+        lightship.write(ROWS, folder)
+    assert pyarrow.parquet.read_table(folder).num_rows == 6
+    for _ in range(2):
+        lightship.write(ROWS, postgres, table="emptied", mode="truncate")
+    assert lightship.read_sql(postgres, "select count(*) as n from emptied", "pandas")["n"].item() == 3
+    lightship.copy(postgres, "select 1 as id", postgres, table="emptied", mode="replace")
+    report = lightship.copy(postgres, "select 'x' as name", postgres, table="emptied", mode="replace")
+    assert report.notices == ["column id is not kept: the result has no such column"]
+
+
 def test_rows_are_upserted(tmp_path: Path) -> None:
     database = f"sqlite:{tmp_path / 'upserted.db'}"
     lightship.write(ROWS, database, table="people", mode="upsert", key="id")

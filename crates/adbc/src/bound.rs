@@ -24,6 +24,8 @@ pub(crate) struct BoundReader {
     /// Of the current execution; `None` after the last.
     reader: Option<Reader>,
     schema: SchemaRef,
+    /// Rows that all executions have added; `None` for a query.
+    affected: Option<u64>,
     /// Set by those who cancel, also between two executions.
     is_cancelled: Arc<AtomicBool>,
 }
@@ -44,6 +46,7 @@ impl BoundReader {
             batch: None,
             reader: None,
             schema: Arc::new(Schema::empty()),
+            affected: None,
             is_cancelled: Arc::default(),
         };
         this.schema = match this.execute().map_err(|failure| from_library(&failure))? {
@@ -56,10 +59,10 @@ impl BoundReader {
         Ok(this)
     }
 
-    /// Reads all rows and gives them up.
-    pub(crate) fn run(mut self) -> Result<()> {
+    /// Reads all rows and gives them up. Returns the number of rows that were added, if the statement adds some.
+    pub(crate) fn run(mut self) -> Result<Option<u64>> {
         while self.next_batch().map_err(|failure| from_library(&failure))?.is_some() {}
-        Ok(())
+        Ok(self.affected)
     }
 
     /// The next row of parameters.
@@ -98,6 +101,9 @@ impl BoundReader {
             let Some(reader) = &mut self.reader else { return Ok(None) };
             if let Some(batch) = reader.next_batch()? {
                 return Ok(Some(batch));
+            }
+            if let Some(affected) = reader.affected() {
+                self.affected = Some(self.affected.unwrap_or(0).saturating_add(affected));
             }
             match self.execute()? {
                 None => return Ok(None),

@@ -13,11 +13,11 @@ use lightship::{Location, catalog};
 
 use crate::errors::{error, from_library, not_implemented};
 use crate::info::info;
-use crate::objects::{Key, Objects, Table, Wanted};
+use crate::objects::{Key, ListedColumn, Objects, Table, Wanted};
 use crate::partitions;
 use crate::settings::{Settings, double_of, int_of, unknown};
 use crate::statement::{LightshipStatement, Running};
-use crate::statistics::{self, RowCount};
+use crate::statistics::{self, Statistic, StatisticValue};
 
 /// Columns that are listed at most.
 const COLUMNS_MAX: usize = 1_000_000;
@@ -84,14 +84,41 @@ impl LightshipConnection {
         Ok(names)
     }
 
+    /// What the source knows of the values of columns. It is never exact.
+    fn column_statistics(&self, wanted: &Wanted<'_>) -> Result<Vec<Statistic>> {
+        let Some(sql) = catalog::column_statistics(self.location()) else { return Ok(Vec::new()) };
+        let mut statistics = Vec::new();
+        for [schema, table, column, bytes, distinct, nulls] in self.rows(sql)? {
+            let (Some(schema), Some(table), Some(column)) = (schema, table, column) else { continue };
+            if !wanted.has(&schema, &table) {
+                continue;
+            }
+            for (key, value) in [
+                (constants::ADBC_STATISTIC_AVERAGE_BYTE_WIDTH_KEY, bytes),
+                (constants::ADBC_STATISTIC_DISTINCT_COUNT_KEY, distinct),
+                (constants::ADBC_STATISTIC_NULL_COUNT_KEY, nulls),
+            ] {
+                let Some(value) = value.and_then(|value| value.parse().ok()) else { continue };
+                statistics.push(Statistic {
+                    schema: schema.clone(),
+                    table: table.clone(),
+                    column: Some(column.clone()),
+                    key,
+                    value: StatisticValue::About(value),
+                });
+            }
+        }
+        Ok(statistics)
+    }
+
     /// The numbers of rows of tables: the source's estimates, or counted. Tables that the source has no estimate for are left
     /// out, and so are views.
-    fn row_counts(&self, wanted: &Wanted<'_>, is_approximate: bool) -> Result<Vec<RowCount>> {
+    fn row_counts(&self, wanted: &Wanted<'_>, is_approximate: bool) -> Result<Vec<Statistic>> {
         let location = self.location();
         let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
         if let (true, Some(sql)) = (is_approximate, catalog::row_counts(location)) {
             let listed = self.rows::<3>(sql)?.into_iter().filter_map(|[schema, table, rows]| {
-                let count = RowCount { schema: schema?, table: table?, rows: number(rows)?, is_approximate };
+                let count = Statistic::row_count(schema?, table?, number(rows)?, is_approximate);
                 wanted.has(&count.schema, &count.table).then_some(count)
             });
             return Ok(listed.collect());
@@ -110,7 +137,7 @@ impl LightshipConnection {
                 let counted = self.rows::<1>(&catalog::count(location, Some(&schema), &table))?;
                 number(counted.into_iter().next().and_then(|[count]| count))
             };
-            counts.extend(rows.map(|rows| RowCount { schema, table, rows, is_approximate }));
+            counts.extend(rows.map(|rows| Statistic::row_count(schema, table, rows, is_approximate)));
         }
         Ok(counts)
     }
@@ -135,10 +162,12 @@ impl LightshipConnection {
         }
         let places: HashMap<_, _> =
             tables.iter().enumerate().map(|(at, table)| (table.full_name(), at)).collect();
-        for [schema, table, name, type_name, nullable] in self.rows(catalog::all_columns(location))? {
+        let columns = self.rows(catalog::all_columns(location))?;
+        for [schema, table, name, type_name, nullable, default, counted, computed] in columns {
             let (Some(schema), Some(table), Some(name)) = (schema, table, name) else { continue };
             if let Some(&at) = places.get(&(schema, table)) {
-                tables[at].add_column(name, type_name, nullable, wanted);
+                let column = ListedColumn { name, type_name, nullable, default, counted, computed };
+                tables[at].add_column(column, wanted);
             }
         }
         if let Some(sql) = catalog::keys(location) {
@@ -241,7 +270,12 @@ impl Connection for LightshipConnection {
         &self,
         codes: Option<HashSet<InfoCode>>,
     ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
-        Ok(of_batch(info(self.location(), codes.as_ref())?))
+        let is_wanted = codes.as_ref().is_none_or(|codes| codes.contains(&InfoCode::VendorVersion));
+        let version = match catalog::version(self.location()).filter(|_| is_wanted) {
+            Some(sql) => self.rows::<1>(sql)?.into_iter().next().and_then(|[version]| version),
+            None => None,
+        };
+        Ok(of_batch(info(self.location(), version, codes.as_ref())?))
     }
 
     fn get_objects(
@@ -311,8 +345,11 @@ impl Connection for LightshipConnection {
             return Ok(of_batch(RecordBatch::new_empty(schemas::GET_STATISTICS_SCHEMA.clone())));
         }
         let names = self.schemas(&wanted)?;
-        let counts = self.row_counts(&wanted, approximate)?;
-        Ok(of_batch(statistics::batch(&name, &names, &counts)?))
+        let mut found = self.row_counts(&wanted, approximate)?;
+        if approximate {
+            found.extend(self.column_statistics(&wanted)?);
+        }
+        Ok(of_batch(statistics::batch(&name, &names, &found)?))
     }
 
     fn commit(&mut self) -> Result<()> {

@@ -15,7 +15,7 @@ pub(crate) fn not_implemented(what: &str) -> Error {
 
 pub(crate) fn from_library(failure: &lightship::Error) -> Error {
     let sqlstate = failure.sqlstate();
-    let mut error = error(status(failure.kind, sqlstate), failure.with_hint());
+    let mut error = error(status(failure.kind, sqlstate, failure.code.as_deref()), failure.with_hint());
     if let Some(place) = &failure.place
         && !error.message.starts_with(&**place)
     {
@@ -32,7 +32,11 @@ pub(crate) fn from_library(failure: &lightship::Error) -> Error {
     error
 }
 
-fn status(kind: ErrorKind, sqlstate: Option<&str>) -> Status {
+fn status(kind: ErrorKind, sqlstate: Option<&str>, number: Option<&str>) -> Status {
+    // MySQL's number of a table that exists.
+    if number == Some("1050") {
+        return Status::AlreadyExists;
+    }
     let code = sqlstate.unwrap_or_default();
     match (code, code.get(..2).unwrap_or_default()) {
         ("42P01" | "3F000" | "3D000", _) => Status::NotFound,

@@ -12,23 +12,28 @@ use arrow_array::{
 use arrow_schema::DataType;
 use lightship::Location;
 
-enum Said {
-    Text(&'static str),
+enum Said<'a> {
+    Text(&'a str),
     Is(bool),
     Number(i64),
 }
 
-/// A row for each code that is known; for all of them if none are given.
-pub(crate) fn info(location: &Location, codes: Option<&HashSet<InfoCode>>) -> Result<RecordBatch> {
+/// A row for each code that is known; for all of them if none are given. `version` is that of the source, if it is known.
+pub(crate) fn info(
+    location: &Location,
+    version: Option<String>,
+    codes: Option<&HashSet<InfoCode>>,
+) -> Result<RecordBatch> {
     let vendor = match location {
         Location::Postgres(_) => "PostgreSQL",
         Location::MySql(_) => "MySQL",
         Location::Sqlite(_) => "SQLite",
         Location::Adbc(_) => "ADBC",
-        Location::Path(_) => "Lightship files",
+        Location::Path(_) | Location::Tables(_) => "Lightship files",
         Location::Node { .. } | Location::NodeUnix { .. } => "Lightship node",
     };
-    let known = [
+    let version = version.as_deref().map(|version| (InfoCode::VendorVersion, Said::Text(version)));
+    let always = [
         (InfoCode::VendorName, Said::Text(vendor)),
         (InfoCode::VendorSql, Said::Is(true)),
         (InfoCode::VendorSubstrait, Said::Is(false)),
@@ -38,6 +43,7 @@ pub(crate) fn info(location: &Location, codes: Option<&HashSet<InfoCode>>) -> Re
     ];
     let (mut names, mut kinds, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
     let (mut texts, mut flags, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let known: Vec<_> = always.into_iter().chain(version).collect();
     for (code, said) in known.iter().filter(|(code, _)| codes.is_none_or(|codes| codes.contains(code))) {
         names.push(u32::from(code));
         let (kind, before) = match said {

@@ -8,11 +8,13 @@ mod bound;
 mod connection;
 mod errors;
 mod info;
+mod login;
 mod objects;
 mod partitions;
 mod settings;
 mod statement;
 mod statistics;
+mod xdbc;
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionConnection, OptionDatabase, OptionValue};
@@ -22,7 +24,8 @@ use lightship::blocking::Connection;
 
 use crate::connection::LightshipConnection;
 use crate::errors::{error, from_library};
-use crate::settings::{Settings, text_of};
+use crate::login::Login;
+use crate::settings::{Settings, text_of, unset};
 
 pub mod entry {
     //! The entry points of the library, which the macro makes without documentation.
@@ -56,6 +59,7 @@ impl Driver for LightshipDriver {
 #[derive(Debug, Default)]
 pub struct LightshipDatabase {
     uri: Option<String>,
+    login: Login,
     settings: Settings,
 }
 
@@ -70,18 +74,26 @@ impl Optionable for LightshipDatabase {
                 self.uri = Some(uri);
                 Ok(())
             }
-            OptionDatabase::Username | OptionDatabase::Password => {
-                Err(error(Status::NotImplemented, format!("{}: put it into the URI", key.as_ref())))
+            OptionDatabase::Username => {
+                self.login.username = Some(text_of(value)?);
+                Ok(())
+            }
+            OptionDatabase::Password => {
+                self.login.password = Some(text_of(value)?);
+                Ok(())
             }
             _ => self.settings.set(key.as_ref(), value),
         }
     }
 
     fn get_option_string(&self, key: OptionDatabase) -> Result<String> {
-        match (&key, &self.uri) {
-            (OptionDatabase::Uri, Some(uri)) => Ok(uri.clone()),
-            (key, _) => self.settings.get(key.as_ref()),
-        }
+        let set = match &key {
+            OptionDatabase::Uri => &self.uri,
+            OptionDatabase::Username => &self.login.username,
+            OptionDatabase::Password => &self.login.password,
+            _ => return self.settings.get(key.as_ref()),
+        };
+        set.clone().ok_or_else(|| unset(key.as_ref()))
     }
 
     fn get_option_bytes(&self, key: OptionDatabase) -> Result<Vec<u8>> {
@@ -111,11 +123,13 @@ impl Database for LightshipDatabase {
         let Some(uri) = &self.uri else {
             return Err(error(Status::InvalidState, "the option `uri` is missing, such as lightship://host"));
         };
-        let locations: Result<Vec<_>> = std::iter::once(uri.as_str())
+        let mut locations = std::iter::once(uri.as_str())
             .chain(self.settings.also())
             .map(|uri| Location::parse(uri).map_err(|error| from_library(&error.into())))
-            .collect();
-        let opened = Connection::open(locations?, self.settings.options()?, || Ok(()));
+            .collect::<Result<Vec<_>>>()?;
+        let first = self.login.apply(locations.remove(0))?;
+        locations.insert(0, first);
+        let opened = Connection::open(locations, self.settings.options()?, || Ok(()));
         let opened = opened.map_err(|error| from_library(&error))?;
         let mut connection = LightshipConnection::new(opened, self.settings.clone());
         opts.into_iter().try_for_each(|(key, value)| connection.set_option(key, value))?;

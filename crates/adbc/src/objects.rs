@@ -6,10 +6,13 @@ use adbc_core::error::Result;
 use adbc_core::options::ObjectDepth;
 use adbc_core::schemas;
 use arrow_array::{
-    Array, ArrayRef, Int16Array, Int32Array, ListArray, RecordBatch, StringArray, StructArray, new_null_array,
+    Array, ArrayRef, BooleanArray, Int16Array, Int32Array, ListArray, RecordBatch, StringArray, StructArray,
+    new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, FieldRef, Fields};
+
+use crate::xdbc::{self, Xdbc};
 
 /// Patterns as in LIKE; `None` admits all.
 #[derive(Debug, Default)]
@@ -85,10 +88,21 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Column {
-    name: String,
     position: i32,
-    type_name: Option<String>,
-    nullable: Option<String>,
+    listed: ListedColumn,
+    xdbc: Xdbc,
+}
+
+/// A column as the source lists it.
+#[derive(Debug)]
+pub(crate) struct ListedColumn {
+    pub(crate) name: String,
+    pub(crate) type_name: Option<String>,
+    /// Whether it may be NULL, and whether its values are counted up or computed: `YES` or `NO`.
+    pub(crate) nullable: Option<String>,
+    pub(crate) default: Option<String>,
+    pub(crate) counted: Option<String>,
+    pub(crate) computed: Option<String>,
 }
 
 /// A primary, unique or foreign key.
@@ -133,16 +147,11 @@ impl Table {
         (self.schema.clone(), self.name.clone())
     }
 
-    pub(crate) fn add_column(
-        &mut self,
-        name: String,
-        type_name: Option<String>,
-        nullable: Option<String>,
-        wanted: &Wanted<'_>,
-    ) {
+    pub(crate) fn add_column(&mut self, listed: ListedColumn, wanted: &Wanted<'_>) {
         self.columns_seen += 1;
-        if wanted.has_column(&name) {
-            self.columns.push(Column { name, position: self.columns_seen, type_name, nullable });
+        if wanted.has_column(&listed.name) {
+            let xdbc = listed.type_name.as_deref().map(xdbc::of).unwrap_or_default();
+            self.columns.push(Column { position: self.columns_seen, listed, xdbc });
         }
     }
 }
@@ -206,23 +215,41 @@ impl Objects {
 fn columns(tables: &[&Table]) -> Result<ArrayRef> {
     let fields = fields(&schemas::COLUMN_SCHEMA);
     let columns: Vec<&Column> = tables.iter().flat_map(|table| &table.columns).collect();
-    let is_nullable = |column: &&Column| column.nullable.as_ref().map(|nullable| i16::from(nullable != "NO"));
+    let texts = |of: fn(&ListedColumn) -> Option<&String>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(columns.iter().map(|column| of(&column.listed))))
+    };
+    let shorts = |of: fn(&Column) -> Option<i16>| -> ArrayRef {
+        Arc::new(Int16Array::from_iter(columns.iter().map(|column| of(column))))
+    };
+    let numbers = |of: fn(&Column) -> Option<i32>| -> ArrayRef {
+        Arc::new(Int32Array::from_iter(columns.iter().map(|column| of(column))))
+    };
+    let flags = |of: fn(&ListedColumn) -> Option<&String>| -> ArrayRef {
+        let is = columns.iter().map(|column| of(&column.listed).map(|said| said == "YES"));
+        Arc::new(BooleanArray::from_iter(is))
+    };
     let children = fields
         .iter()
         .map(|field| -> ArrayRef {
-            let columns = columns.iter();
             match field.name().as_str() {
-                "column_name" => Arc::new(StringArray::from_iter_values(columns.map(|column| &column.name))),
-                "ordinal_position" => {
-                    Arc::new(Int32Array::from_iter_values(columns.map(|column| column.position)))
+                "column_name" => texts(|column| Some(&column.name)),
+                "ordinal_position" => numbers(|column| Some(column.position)),
+                "xdbc_data_type" => shorts(|column| column.xdbc.data_type),
+                "xdbc_type_name" => texts(|column| column.type_name.as_ref()),
+                "xdbc_column_size" => numbers(|column| column.xdbc.column_size),
+                "xdbc_decimal_digits" => shorts(|column| column.xdbc.decimal_digits),
+                "xdbc_num_prec_radix" => shorts(|column| column.xdbc.num_prec_radix),
+                "xdbc_nullable" => {
+                    shorts(|column| column.listed.nullable.as_ref().map(|said| i16::from(said != "NO")))
                 }
-                "xdbc_type_name" => {
-                    Arc::new(StringArray::from_iter(columns.map(|column| column.type_name.as_ref())))
-                }
-                "xdbc_nullable" => Arc::new(Int16Array::from_iter(columns.map(is_nullable))),
-                "xdbc_is_nullable" => {
-                    Arc::new(StringArray::from_iter(columns.map(|column| column.nullable.as_ref())))
-                }
+                "xdbc_column_def" => texts(|column| column.default.as_ref()),
+                "xdbc_sql_data_type" => shorts(|column| column.xdbc.sql_data_type()),
+                "xdbc_datetime_sub" => shorts(|column| column.xdbc.datetime_sub),
+                "xdbc_char_octet_length" => numbers(|column| column.xdbc.char_octet_length),
+                "xdbc_is_nullable" => texts(|column| column.nullable.as_ref()),
+                "xdbc_is_autoincrement" => flags(|column| column.counted.as_ref()),
+                "xdbc_is_generatedcolumn" => flags(|column| column.computed.as_ref()),
+                // Remarks, and the scopes of references.
                 _ => new_null_array(field.data_type(), columns.len()),
             }
         })

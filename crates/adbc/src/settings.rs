@@ -64,6 +64,11 @@ pub(crate) fn unknown(key: &str) -> adbc_core::error::Error {
     error(Status::NotFound, format!("unknown option `{key}`"))
 }
 
+/// The error of an option that has no value yet.
+pub(crate) fn unset(key: &str) -> adbc_core::error::Error {
+    error(Status::NotFound, format!("the option `{key}` is not set"))
+}
+
 pub(crate) fn text_of(value: OptionValue) -> Result<String> {
     match value {
         OptionValue::String(text) => Ok(text),

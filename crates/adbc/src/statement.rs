@@ -8,13 +8,13 @@ use adbc_core::options::{OptionStatement, OptionValue};
 use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement, constants};
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_schema::Schema;
-use lightship::blocking::{self, Canceller, Connection, Reader};
+use lightship::blocking::{self, Canceller, Connection, Reader, RowProgress as Progress};
 use lightship::{Location, StatementInfo, Target, WriteMode};
 
 use crate::bound::{BoundReader, no_partitions};
 use crate::errors::{error, from_library, not_implemented};
 use crate::partitions;
-use crate::settings::{Settings, double_of, int_of, text_of, unknown};
+use crate::settings::{Settings, double_of, int_of, text_of, unset};
 
 /// The query or the write that runs, for those who cancel it.
 #[derive(Clone, Default)]
@@ -89,6 +89,8 @@ pub struct LightshipStatement {
     bound: Option<Box<dyn RecordBatchReader + Send>>,
     ingest: Ingest,
     running: Running,
+    /// Of the last query.
+    progress: Option<Arc<Progress>>,
 }
 
 /// Where rows are to be written.
@@ -121,14 +123,15 @@ impl Ingest {
 
 /// The result of a query.
 enum Query {
-    Once(Reader),
+    Once(Box<Reader>),
     Bound(Box<BoundReader>),
 }
 
 impl LightshipStatement {
     pub(crate) fn new(connection: Connection, settings: Settings, read_only: bool) -> Self {
         let running = Running::default();
-        Self { connection, settings, read_only, sql: None, bound: None, ingest: Ingest::default(), running }
+        let ingest = Ingest::default();
+        Self { connection, settings, read_only, sql: None, bound: None, ingest, running, progress: None }
     }
 
     fn sql(&self) -> Result<&str> {
@@ -138,9 +141,14 @@ impl LightshipStatement {
     /// Executes the query: once, or once for each row of the bound parameters, which belong to this execution only.
     fn query(&mut self) -> Result<Query> {
         let bound = self.bound.take();
+        self.progress = None;
         let sql = self.sql()?;
         Ok(match bound {
-            None => Query::Once(self.running.query(&self.connection, sql)?),
+            None => {
+                let reader = self.running.query(&self.connection, sql)?;
+                self.progress = Some(reader.progress());
+                Query::Once(Box::new(reader))
+            }
             Some(rows) => {
                 let (connection, running) = (self.connection.clone(), self.running.clone());
                 Query::Bound(Box::new(BoundReader::begin(connection, running, sql.to_owned(), rows)?))
@@ -183,6 +191,9 @@ impl Optionable for LightshipStatement {
             }
             OptionStatement::IngestMode => self.ingest.mode = Some(text_of(value)?),
             OptionStatement::TargetCatalog => return Err(not_implemented("writing to another catalog")),
+            OptionStatement::Progress | OptionStatement::MaxProgress => {
+                return Err(error(Status::InvalidArguments, format!("{} can only be read", key.as_ref())));
+            }
             OptionStatement::Temporary if is_off(&value) => {}
             OptionStatement::Temporary => return Err(not_implemented("temporary tables")),
             OptionStatement::Incremental if is_off(&value) => {}
@@ -206,9 +217,13 @@ impl Optionable for LightshipStatement {
             OptionStatement::Temporary | OptionStatement::Incremental => {
                 return Ok(constants::ADBC_OPTION_VALUE_DISABLED.to_owned());
             }
+            OptionStatement::Progress | OptionStatement::MaxProgress => {
+                return self.get_option_double(key).map(|progress| progress.to_string());
+            }
+            OptionStatement::TargetCatalog => return Err(unset(key.as_ref())),
             _ => return self.settings.get(key.as_ref()),
         };
-        of_ingest.clone().ok_or_else(|| unknown(key.as_ref()))
+        of_ingest.clone().ok_or_else(|| unset(key.as_ref()))
     }
 
     fn get_option_bytes(&self, key: OptionStatement) -> Result<Vec<u8>> {
@@ -220,6 +235,16 @@ impl Optionable for LightshipStatement {
     }
 
     fn get_option_double(&self, key: OptionStatement) -> Result<f64> {
+        let progress = self.progress.as_deref();
+        match key {
+            // In rows.
+            OptionStatement::Progress => return Ok(progress.map_or(0, Progress::rows) as f64),
+            // 0 if it is not known.
+            OptionStatement::MaxProgress => {
+                return Ok(progress.and_then(Progress::rows_max).unwrap_or(0) as f64);
+            }
+            _ => {}
+        }
         double_of(&self.get_option_string(key)?)
     }
 }
@@ -242,7 +267,7 @@ impl Statement for LightshipStatement {
             return Ok(Box::new(RecordBatchIterator::new([], Arc::new(Schema::empty()))));
         }
         let rows: Box<dyn RecordBatchReader + Send> = match self.query()? {
-            Query::Once(rows) => Box::new(rows),
+            Query::Once(rows) => rows,
             Query::Bound(rows) => rows,
         };
         Ok(rows)
@@ -252,14 +277,15 @@ impl Statement for LightshipStatement {
         if let Some(table) = self.ingest.table.clone() {
             return Ok(i64::try_from(self.write(&table)?).ok());
         }
-        match self.query()? {
+        let affected = match self.query()? {
             Query::Once(mut rows) => {
                 while rows.next_batch().map_err(|failure| from_library(&failure))?.is_some() {}
+                rows.affected()
             }
             Query::Bound(rows) => rows.run()?,
-        }
+        };
         // A query affects no rows.
-        Ok(None)
+        Ok(affected.and_then(|affected| i64::try_from(affected).ok()))
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {

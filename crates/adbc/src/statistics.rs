@@ -1,4 +1,4 @@
-//! Numbers of rows, as the nested rows of GetStatistics.
+//! Numbers of rows, and what is known of the values of columns, as the nested rows of GetStatistics.
 
 use std::sync::Arc;
 
@@ -16,22 +16,42 @@ use crate::objects::{fields, list};
 const INT64: i8 = 0;
 const FLOAT64: i8 = 2;
 
-/// The number of rows of a table.
+/// A number that is known of a table or a column.
 #[derive(Debug)]
-pub(crate) struct RowCount {
+pub(crate) struct Statistic {
     pub(crate) schema: String,
     pub(crate) table: String,
-    pub(crate) rows: u64,
-    pub(crate) is_approximate: bool,
+    /// `None` if it is about the whole table.
+    pub(crate) column: Option<String>,
+    /// What it is about, one of `ADBC_STATISTIC_…_KEY`.
+    pub(crate) key: i16,
+    pub(crate) value: StatisticValue,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StatisticValue {
+    Exactly(i64),
+    About(f64),
+}
+
+impl Statistic {
+    /// The number of rows of a table.
+    pub(crate) fn row_count(schema: String, table: String, rows: u64, is_approximate: bool) -> Self {
+        let value = match is_approximate {
+            true => StatisticValue::About(rows as f64),
+            false => StatisticValue::Exactly(i64::try_from(rows).unwrap_or(i64::MAX)),
+        };
+        Self { schema, table, column: None, key: constants::ADBC_STATISTIC_ROW_COUNT_KEY, value }
+    }
 }
 
 /// The statistics of a catalog, whose tables are in these schemas.
-pub(crate) fn batch(catalog: &str, names: &[String], counts: &[RowCount]) -> Result<RecordBatch> {
-    let counts: Vec<&RowCount> =
-        names.iter().flat_map(|name| counts.iter().filter(move |count| count.schema == *name)).collect();
-    let lengths: Vec<usize> =
-        names.iter().map(|name| counts.iter().filter(|c| c.schema == *name).count()).collect();
-    let statistics = list(&schemas::STATISTICS_SCHEMA, lengths.into_iter(), statistics(&counts)?, None)?;
+pub(crate) fn batch(catalog: &str, names: &[String], found: &[Statistic]) -> Result<RecordBatch> {
+    let of = |name: &String| found.iter().filter(|statistic| statistic.schema == *name).collect::<Vec<_>>();
+    let in_schemas: Vec<Vec<&Statistic>> = names.iter().map(of).collect();
+    let lengths: Vec<usize> = in_schemas.iter().map(Vec::len).collect();
+    let all = statistics(&in_schemas.concat())?;
+    let statistics = list(&schemas::STATISTICS_SCHEMA, lengths.into_iter(), all, None)?;
     let in_schemas = StructArray::try_new(
         fields(&schemas::STATISTICS_DB_SCHEMA_SCHEMA),
         vec![Arc::new(StringArray::from_iter_values(names)), statistics],
@@ -43,34 +63,37 @@ pub(crate) fn batch(catalog: &str, names: &[String], counts: &[RowCount]) -> Res
     Ok(RecordBatch::try_new(schemas::GET_STATISTICS_SCHEMA.clone(), vec![catalogs, in_catalog])?)
 }
 
-fn statistics(counts: &[&RowCount]) -> Result<StructArray> {
+fn statistics(found: &[&Statistic]) -> Result<StructArray> {
     let fields = fields(&schemas::STATISTICS_SCHEMA);
-    let names = StringArray::from_iter_values(counts.iter().map(|count| &count.table));
-    // It is about the whole table.
-    let columns = new_null_array(&DataType::Utf8, counts.len());
-    let keys = Int16Array::from(vec![constants::ADBC_STATISTIC_ROW_COUNT_KEY; counts.len()]);
-    let approximate = BooleanArray::from_iter(counts.iter().map(|count| Some(count.is_approximate)));
+    let names = StringArray::from_iter_values(found.iter().map(|statistic| &statistic.table));
+    let columns = StringArray::from_iter(found.iter().map(|statistic| statistic.column.as_ref()));
+    let keys = Int16Array::from_iter_values(found.iter().map(|statistic| statistic.key));
+    let approximate = found.iter().map(|statistic| matches!(statistic.value, StatisticValue::About(_)));
+    let approximate = BooleanArray::from_iter(approximate.map(Some));
     let children: Vec<ArrayRef> =
-        vec![Arc::new(names), columns, Arc::new(keys), values(counts)?, Arc::new(approximate)];
+        vec![Arc::new(names), Arc::new(columns), Arc::new(keys), values(found)?, Arc::new(approximate)];
     Ok(StructArray::try_new(fields, children, None)?)
 }
 
 /// Whole numbers if they are exact, and others if not.
-fn values(counts: &[&RowCount]) -> Result<ArrayRef> {
+fn values(found: &[&Statistic]) -> Result<ArrayRef> {
     let DataType::Union(fields, _) = &*schemas::STATISTIC_VALUE_SCHEMA else {
-        return Ok(new_null_array(&schemas::STATISTIC_VALUE_SCHEMA, counts.len()));
+        return Ok(new_null_array(&schemas::STATISTIC_VALUE_SCHEMA, found.len()));
     };
     let (mut kinds, mut offsets) = (Vec::new(), Vec::<i32>::new());
     let (mut exact, mut approximate) = (Vec::new(), Vec::new());
-    for count in counts {
-        if count.is_approximate {
-            kinds.push(FLOAT64);
-            offsets.push(approximate.len() as i32);
-            approximate.push(count.rows as f64);
-        } else {
-            kinds.push(INT64);
-            offsets.push(exact.len() as i32);
-            exact.push(i64::try_from(count.rows).unwrap_or(i64::MAX));
+    for statistic in found {
+        match statistic.value {
+            StatisticValue::About(value) => {
+                kinds.push(FLOAT64);
+                offsets.push(approximate.len() as i32);
+                approximate.push(value);
+            }
+            StatisticValue::Exactly(value) => {
+                kinds.push(INT64);
+                offsets.push(exact.len() as i32);
+                exact.push(value);
+            }
         }
     }
     let (exact, approximate) = (Int64Array::from(exact), Float64Array::from(approximate));

@@ -55,6 +55,12 @@ impl Observer for Progress {
         self.bar = Some(bar);
     }
 
+    fn noticed(&mut self, notice: &str) {
+        if !self.quiet {
+            crate::say!("note: {notice}");
+        }
+    }
+
     fn arrived(&mut self, rows: u64, bytes: u64) {
         self.rows += rows;
         self.bytes += bytes;

@@ -262,7 +262,8 @@ impl EngineError {
             },
             E::Internal(fault) => Self::Panic { part: QueryPhase::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
-            E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
+            E::ParquetError(_) => Self::bad_file(message, "a Parquet file is damaged: write it again"),
+            E::IoError(_) | E::ObjectStore(_) => Self::File(message),
             E::Context(_, inner) | E::Diagnostic(_, inner) => Self::of_shared(inner),
             E::Shared(inner) => Self::of_shared(inner),
             E::External(inner) => match inner.downcast_ref::<Self>() {

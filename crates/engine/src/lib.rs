@@ -8,6 +8,7 @@
 //! boxed: an `async fn` would be compiled again by each crate that awaits it, with DataFusion's planner.
 
 mod arithmetic;
+mod case;
 mod cluster;
 mod dialect;
 mod duplicates;
@@ -17,7 +18,9 @@ mod files;
 mod functions;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod information_schema;
 mod load;
+mod memory_pool;
 mod meter;
 mod optimizer;
 mod parameters;
@@ -26,6 +29,8 @@ mod query;
 mod range;
 mod remote;
 mod service;
+mod sorted_joins;
+mod spill;
 mod statement;
 mod stop;
 mod threads;
@@ -38,18 +43,20 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::future::BoxFuture;
+use lightship_sources::file_options::FileOptions;
 use lightship_sources::{ReadOptions, Source, TableName};
 use tokio::sync::watch;
 
 use cluster::{Cluster, Local, LocalTable};
 use files::SharedReads;
 use load::{RowMemory, RunningQueries};
+use memory_pool::QueryMemory;
 use range::{RangeFiles, WithRangeFiles};
 use threads::Threads;
 
@@ -59,16 +66,25 @@ pub use cluster::{
 };
 pub use error::{EngineError, Result};
 pub use explained::{Edge, Explained, StageExplained, TaskExplained};
+pub use files::{STDIN, is_known_file};
 pub use meter::{QueryObserver, QueryOutcome, QueryTimes, TaskMeters};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
 pub use threads::{QueryPhase, THREAD_NAME};
 
+/// The time zone of `timestamptz`, `now()` and the like.
+const TIME_ZONE: &str = "UTC";
+/// Sorts that a query may run at once: for each partition, those of both inputs of a few joins.
+const SORTS_AT_ONCE: usize = 32;
+/// Memory of a partition of a query for each row of a batch. With less memory, batches have fewer rows.
+const BATCH_ROW_MEMORY_BYTES: usize = 16 << 10;
+const BATCH_ROWS_MIN: usize = 512;
+
 /// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Memory shared by all running queries, in bytes. Sorts, joins and aggregations
-    /// that need more spill to disk or fail.
+    /// that need more spill to disk, or fail if they can't.
     pub query_memory_bytes: usize,
     /// Memory, in bytes, for rows that all queries together are reading and sending. When it is used up, further
     /// queries wait until others end.
@@ -134,21 +150,26 @@ impl Engine {
     /// # Errors
     /// When the spill folder can't be used, or threads can't be started.
     pub fn new(config: EngineConfig) -> Result<Self> {
-        let mut runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(config.query_memory_bytes)))
+        let spill = spill::factory(config.spill_folder.as_ref())?;
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(QueryMemory::new(config.query_memory_bytes)))
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(spill))
             // Listings are not cached, so the next query sees files that were added to a folder.
             .with_object_list_cache_limit(0);
-        if let Some(folder) = &config.spill_folder {
-            runtime = runtime.with_temp_file_path(folder);
-        }
+        // `information_schema` is one of this crate.
         let mut session = SessionConfig::new()
             .with_target_partitions(config.partitions.max(1))
-            .with_information_schema(true);
+            .with_information_schema(false);
+        // A merge holds a few batches of each spilled file.
+        let batch_rows = config.query_memory_bytes / config.partitions.max(1) / BATCH_ROW_MEMORY_BYTES;
+        let batch_rows = batch_rows.clamp(BATCH_ROWS_MIN, session.batch_size());
+        session = session.with_batch_size(batch_rows);
         let options = session.options_mut();
         options.sql_parser.collect_spans = true;
-        // A sort reserves this to merge what it spilled. The default would take all of a small memory.
+        options.execution.time_zone = Some(TIME_ZONE.into());
+        // Each sort reserves this to merge what it spilled. The default would take all of a small memory.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
-        *reserved = (*reserved).min(config.query_memory_bytes / 8);
+        *reserved = (*reserved).min(config.query_memory_bytes / SORTS_AT_ONCE);
         // Strings, not views (docs/decisions/0003-strings-not-views.md).
         options.sql_parser.map_string_types_to_utf8view = false;
         let mut state = SessionStateBuilder::new()
@@ -162,6 +183,9 @@ impl Engine {
         functions::register(&mut state, &pool)?;
         state.add_analyzer_rule(arithmetic::rule());
         let context = SessionContext::new_with_state(state);
+        if let Some(catalog) = context.catalog("datafusion") {
+            information_schema::register(&context.state(), catalog.as_ref(), None)?;
+        }
         context.register_object_store(
             ObjectStoreUrl::local_filesystem().as_ref(),
             Arc::<SharedReads>::default(),
@@ -176,7 +200,8 @@ impl Engine {
         self.tables.values()
     }
 
-    /// Registers a file, or a folder of files of one kind, under a name.
+    /// Registers a file, a folder of files of one kind, or the files that a pattern such as `data/*.csv` matches,
+    /// under a name. The path may have options of [`FileOptions`](lightship_sources::file_options::FileOptions).
     ///
     /// # Errors
     /// When there are no files to read, or they can't be read.
@@ -247,6 +272,24 @@ impl Engine {
         })
     }
 
+    /// Registers bytes that are read once, by the first query that reads the table: standard input. `location` may have
+    /// options, as in `-?format=csv`.
+    ///
+    /// # Errors
+    /// When their format can't be read, or their beginning is not in it.
+    pub fn register_stdin<'a>(
+        &'a mut self,
+        name: &'a str,
+        location: &'a Path,
+        bytes: Box<dyn std::io::Read + Send>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (_, options) = FileOptions::split(location)?;
+            let table = files::stdin::open(&self.context, bytes, options).await?;
+            self.register(name, table, TableEntry::empty(name))
+        })
+    }
+
     fn register(&mut self, name: &str, table: Arc<dyn TableProvider>, registered: TableEntry) -> Result<()> {
         if self.tables.contains_key(name) {
             return Err(EngineError::Config(format!("two tables are called `{name}`")));
@@ -271,6 +314,7 @@ impl Engine {
             && let Some(others) = catalog.schema("public")
         {
             catalog.register_schema("public", Arc::new(WithRangeFiles { others, files: files.clone() }))?;
+            information_schema::register(&self.context.state(), catalog.as_ref(), Some(files.clone()))?;
         }
         self.range_files = Some(files);
         Ok(())
@@ -357,6 +401,7 @@ pub fn columns(text: &str) -> BoxFuture<'_, Result<SchemaRef>> {
     Box::pin(async move {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+        config.options_mut().execution.time_zone = Some(TIME_ZONE.into());
         let context = SessionContext::new_with_config(config);
         let sql = format!("create table t ({text})");
         let statement = statement::parse(&sql, &context.state().config_options().sql_parser)?;

@@ -14,27 +14,28 @@ use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
-    execute_stream,
 };
 use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::{Delivery, Prepared, Rows};
-use lightship_wire::control::{ErrorCode, Failure};
+use lightship_wire::control::{ErrorCode, Failure, Reason};
 use tokio::sync::TryAcquireError;
 use uuid::Uuid;
 
 use crate::cluster::{self, Cluster};
 use crate::duplicates::Aliases;
 use crate::error::{EngineError, Result};
+use crate::files::damage;
 use crate::load::{self, RowMemory};
 use crate::meter::{Meter, ObservedQuery, metered, metered_batches};
 use crate::range::table::RangeTable;
+use crate::sorted_joins::{self, Alternative};
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{QueryPhase, Threads};
-use crate::unknown::unknown_name;
-use crate::{Engine, parameters, statement};
+use crate::unknown::{table_names, unknown_name};
+use crate::{Engine, case, parameters, statement};
 
 /// How long a cluster query waits for others to end.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -180,7 +181,12 @@ async fn begin(
     {
         return explain(cluster, state, inner, run).await;
     }
-    let plan = state.create_physical_plan(&plan).await?;
+    let logical = plan;
+    let plan = state.create_physical_plan(&logical).await?;
+    let alternative = match cluster {
+        None => Alternative::to(&plan, &logical, state),
+        Some(_) => None,
+    };
     let plan = match cluster {
         None => stoppable(plan, state.config())?,
         Some(_) => cluster::until_error(plan)?,
@@ -191,8 +197,9 @@ async fn begin(
     let schema = plan.schema();
     tokio::task::yield_now().await;
     let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
+    let scans = plan.clone();
     let batches = match room.memory.take_now(bytes) {
-        Some(held) => held_by(execute_stream(plan, context)?, held),
+        Some(held) => held_by(sorted_joins::execute(plan, context, alternative)?, held),
         None => {
             tracing::debug!(bytes, "query waits for memory");
             let begun = async move {
@@ -201,12 +208,13 @@ async fn begin(
                 if let Some(meter) = &room.meter {
                     meter.queued(room.arrived, began);
                 }
-                execute_stream(plan, context).map(|batches| held_by(batches, held))
+                sorted_joins::execute(plan, context, alternative).map(|batches| held_by(batches, held))
             };
             let batches = futures::stream::once(begun).try_flatten();
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
         }
     };
+    let batches = damage::named(batches, scans);
     let batches = match nullable {
         Some(nullable) => parameters::with_nulls(batches, &nullable),
         None => batches,
@@ -239,31 +247,41 @@ fn check_allowed(plan: &LogicalPlan) -> Result<()> {
     allowed.verify_plan(plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))
 }
 
-/// Plans a statement. If its select list repeats names, which DataFusion refuses, the repeated ones have
+/// Plans a statement. Names of columns in another case are corrected. If its select list repeats names, which DataFusion refuses, the repeated ones have
 /// aliases in the plan.
 async fn plan_of(sql: &str, state: &SessionState) -> Result<(LogicalPlan, Aliases)> {
     let options = &state.config_options().sql_parser;
-    let error = match state.statement_to_plan(statement::parse(sql, options)?).await {
-        Ok(plan) => return Ok((plan, Aliases::default())),
-        Err(error) => error,
-    };
-    // The planner has consumed the statement.
     let mut statement = statement::parse(sql, options)?;
-    let aliases = Aliases::add_to(&mut statement, sql);
-    if aliases.is_empty() {
-        return Err(with_reason(error, &statement, state));
-    }
-    match state.statement_to_plan(statement.clone()).await {
-        Ok(plan) => Ok((plan, aliases)),
-        Err(error) => Err(with_reason(error, &statement, state)),
+    let (mut aliases, mut corrections) = (Aliases::default(), 0);
+    loop {
+        // The planner consumes the statement.
+        let error = match state.statement_to_plan(statement.clone()).await {
+            Ok(plan) => return Ok((plan, aliases)),
+            Err(error) => error,
+        };
+        if corrections < case::CORRECTIONS_MAX && case::correct(&error, &mut statement) {
+            corrections += 1;
+            continue;
+        }
+        if aliases.is_empty() {
+            aliases = Aliases::add_to(&mut statement, sql);
+        } else {
+            return Err(with_reason(error, &statement, state));
+        }
+        if aliases.is_empty() {
+            return Err(with_reason(error, &statement, state));
+        }
     }
 }
 
 /// The error of a statement that can't be planned, with what programs may react to.
 fn with_reason(error: DataFusionError, statement: &Statement, state: &SessionState) -> EngineError {
     let mut error = EngineError::from(error);
-    if let EngineError::Sql { reason: reason @ None, .. } = &mut error {
+    if let EngineError::Sql { reason: reason @ None, hint, .. } = &mut error {
         *reason = unknown_name(statement, state);
+        if *reason == Some(Reason::UndefinedTable) && hint.is_none() {
+            *hint = table_names(state);
+        }
     }
     error
 }

@@ -32,6 +32,23 @@ pub(crate) fn unknown_name(statement: &Statement, state: &SessionState) -> Optio
     calls_unknown.then_some(Reason::UndefinedFunction)
 }
 
+/// Most tables that a hint names.
+const NAMED_MAX: usize = 20;
+
+/// The tables that there are, as a hint.
+pub(crate) fn table_names(state: &SessionState) -> Option<String> {
+    let mut names = state.schema_for_ref("any").ok()?.table_names();
+    names.sort();
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    match (names.as_slice(), more) {
+        ([], _) => Some("there are no tables".into()),
+        ([one], _) => Some(format!("the table is called {one}")),
+        (several, 0) => Some(format!("the tables are {}", several.join(", "))),
+        (several, more) => Some(format!("the tables are {} and {more} more", several.join(", "))),
+    }
+}
+
 /// Looks for calls of functions that do not exist.
 struct Calls<'a> {
     state: &'a SessionState,

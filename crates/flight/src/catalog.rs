@@ -154,7 +154,7 @@ fn kind(table_type: &str) -> String {
     }
 }
 
-fn check_bytes(bytes: u64) -> Result<(), Failure> {
+pub(crate) fn check_bytes(bytes: u64) -> Result<(), Failure> {
     if bytes <= CATALOG_BYTES_MAX {
         return Ok(());
     }

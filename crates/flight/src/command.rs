@@ -35,8 +35,8 @@ pub(crate) enum Metadata {
     TableTypes,
     SqlInfo(CommandGetSqlInfo),
     TypeInfo(CommandGetXdbcTypeInfo),
-    /// No table has keys that are known, so that the tables asked for do not matter.
-    PrimaryKeys,
+    PrimaryKeys(CommandGetPrimaryKeys),
+    /// No table has foreign keys, so that the tables asked for do not matter.
     ForeignKeys,
 }
 
@@ -82,7 +82,7 @@ impl Command {
             SqlCommand::CommandGetTableTypes(_) => Metadata::TableTypes,
             SqlCommand::CommandGetSqlInfo(command) => Metadata::SqlInfo(command),
             SqlCommand::CommandGetXdbcTypeInfo(command) => Metadata::TypeInfo(command),
-            SqlCommand::CommandGetPrimaryKeys(CommandGetPrimaryKeys { .. }) => Metadata::PrimaryKeys,
+            SqlCommand::CommandGetPrimaryKeys(command) => Metadata::PrimaryKeys(command),
             SqlCommand::CommandGetExportedKeys(CommandGetExportedKeys { .. })
             | SqlCommand::CommandGetImportedKeys(CommandGetImportedKeys { .. })
             | SqlCommand::CommandGetCrossReference(CommandGetCrossReference { .. }) => Metadata::ForeignKeys,

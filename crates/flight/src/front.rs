@@ -10,7 +10,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, SchemaRef};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -28,6 +28,7 @@ use crate::command::{Command, Metadata};
 use crate::encode::schema_bytes;
 use crate::gate::Gate;
 use crate::handle::StatementHandle;
+use crate::keys;
 use crate::plain::{are_sent_as, plain_schema};
 use crate::results::{Messages, ResultLimits};
 use crate::running::Running;
@@ -89,8 +90,8 @@ impl Front {
                     sql_info::columns(&self.sql_info).map_err(|error| Status::internal(error.to_string()))?
                 }
                 Metadata::TypeInfo(_) => self.type_info.schema(),
-                Metadata::PrimaryKeys => primary_keys(),
-                Metadata::ForeignKeys => foreign_keys(),
+                Metadata::PrimaryKeys(_) => keys::primary_key_columns(),
+                Metadata::ForeignKeys => keys::foreign_key_columns(),
             },
         })
     }
@@ -124,8 +125,8 @@ impl Front {
             }
             Metadata::SqlInfo(command) => sql_info::selected(&self.sql_info, &command.info),
             Metadata::TypeInfo(command) => self.type_info.record_batch(command.data_type),
-            Metadata::PrimaryKeys => Ok(RecordBatch::new_empty(primary_keys())),
-            Metadata::ForeignKeys => Ok(RecordBatch::new_empty(foreign_keys())),
+            Metadata::PrimaryKeys(command) => return keys::primary_keys(service, &command).await,
+            Metadata::ForeignKeys => Ok(RecordBatch::new_empty(keys::foreign_key_columns())),
         };
         built.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
     }
@@ -220,39 +221,6 @@ async fn start(
     });
     let rows: Rows = Box::pin(first.rows.chain(rest.try_flatten()));
     Ok(Answer::new(first.schema, None, rows))
-}
-
-/// The columns of the primary keys of a table.
-fn primary_keys() -> SchemaRef {
-    let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
-    Arc::new(Schema::new(vec![
-        text("catalog_name", true),
-        text("db_schema_name", true),
-        text("table_name", false),
-        text("column_name", false),
-        text("key_name", true),
-        Field::new("key_sequence", DataType::Int32, false),
-    ]))
-}
-
-/// The columns of imported and exported keys.
-fn foreign_keys() -> SchemaRef {
-    let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
-    Arc::new(Schema::new(vec![
-        text("pk_catalog_name", true),
-        text("pk_db_schema_name", true),
-        text("pk_table_name", false),
-        text("pk_column_name", false),
-        text("fk_catalog_name", true),
-        text("fk_db_schema_name", true),
-        text("fk_table_name", false),
-        text("fk_column_name", false),
-        Field::new("key_sequence", DataType::Int32, false),
-        text("fk_key_name", true),
-        text("pk_key_name", true),
-        Field::new("update_rule", DataType::UInt8, false),
-        Field::new("delete_rule", DataType::UInt8, false),
-    ]))
 }
 
 /// Packs the answer to an action.

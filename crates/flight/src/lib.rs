@@ -49,6 +49,7 @@ mod gate;
 mod handle;
 mod ingest;
 mod intake;
+mod keys;
 mod plain;
 mod put;
 mod results;

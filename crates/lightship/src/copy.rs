@@ -1,8 +1,10 @@
 //! Copies a query result to a file, a table or a pipe.
 
+use std::path::Path;
+
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, FieldRef, SchemaRef};
-use lightship_sources::writers::{self, Format, WriteOptions};
+use lightship_sources::writers::{self, FileMode, Format, WriteOptions};
 use lightship_sources::{
     Destination, Location, NumericRule, TableName, TableWrite, Tuples, WriteMode, Written, open_table,
 };
@@ -73,7 +75,7 @@ impl Target {
                 let mode = match mode {
                     None | Some(WriteMode::Append | WriteMode::Existing) => range::WriteMode::Insert,
                     Some(WriteMode::Upsert) => range::WriteMode::Upsert,
-                    Some(WriteMode::Create | WriteMode::Replace) => {
+                    Some(WriteMode::Create | WriteMode::Replace | WriteMode::Truncate) => {
                         return Err(Error::usage("rows are only added to a range file").hint(
                             "leave out --mode; `lightship range create` creates a range file, `drop` removes it",
                         ));
@@ -84,24 +86,14 @@ impl Target {
             (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
                 Err(Error::usage("a copy into a node requires --table NAME, the name of a range file"))
             }
-            (Location::Path(path), _) => {
-                let Some(format) = Format::from_path(path) else { return Err(not_writable(location)) };
-                let only = |option: &str| {
-                    Error::usage(format!(
-                        "{option} applies to a table of a database, but {location} is a file"
-                    ))
-                };
-                if table.is_some() {
-                    return Err(
-                        only("--table").hint("leave out --table: a file holds the rows of one result")
-                    );
-                }
-                if mode.is_some() || !key.is_empty() {
-                    return Err(only(if mode.is_some() { "--mode" } else { "--key" }).hint(
-                        "leave out --mode and --key: a file is replaced once the new one is complete",
-                    ));
-                }
-                Ok(Self::file(writers::Target::File(path.clone()), format))
+            (Location::Path(path), Some(name)) => Err(Error::usage(format!(
+                "--table applies to a table of a database, but {} is a file",
+                path.display()
+            ))
+            .hint(format!("leave out --table, and name the file after it, as in {name}.parquet"))),
+            (Location::Path(path), None) => {
+                no_key(&format!("{location} is a file"))?;
+                Self::path(path, mode)
             }
             (_, None) => Err(Error::usage("a copy into a database requires --table [SCHEMA.]NAME")),
             (_, Some(name)) => {
@@ -118,6 +110,50 @@ impl Target {
                 Self::upsert(location, table, key.to_vec())
             }
         }
+    }
+
+    /// A file, or a new file in a folder.
+    fn path(path: &Path, mode: Option<WriteMode>) -> Result<Self> {
+        let refuse = |mode: &str, hint: &str| {
+            let what = if is_folder(path) { "a folder" } else { "a file" };
+            Err(Error::usage(format!("--mode {mode} does not apply to {}, which is {what}", path.display()))
+                .hint(hint))
+        };
+        if is_folder(path) {
+            let (mode, hint) = match mode {
+                None | Some(WriteMode::Append) => {
+                    let format = format_in(path).unwrap_or(Format::Parquet);
+                    return Ok(Self::file(writers::Target::Folder(path.to_owned(), format), format));
+                }
+                Some(WriteMode::Existing) if path.is_dir() => return Self::path(path, None),
+                Some(WriteMode::Existing) => {
+                    return Err(Error::new(ErrorKind::Source, format!("{}: no such folder", path.display())));
+                }
+                Some(WriteMode::Create) if !path.exists() => return Self::path(path, None),
+                Some(WriteMode::Create) => {
+                    return Err(Error::new(ErrorKind::Source, format!("{}: it exists", path.display()))
+                        .hint("add a file to it with --mode append"));
+                }
+                Some(WriteMode::Replace) => ("replace", "remove its files first, or name one of them"),
+                Some(WriteMode::Truncate) => ("truncate", "remove its files first, or name one of them"),
+                Some(WriteMode::Upsert) => ("upsert", "its files have no keys: copy into a database"),
+            };
+            return refuse(mode, hint);
+        }
+        let (path, text) = writers::TextOptions::split(path)?;
+        let Some(format) = Format::from_path(&path) else { return Err(not_writable(&Location::Path(path))) };
+        let mode = match mode {
+            None | Some(WriteMode::Replace) => FileMode::Replace,
+            Some(WriteMode::Create) => FileMode::Create,
+            Some(WriteMode::Append) => FileMode::Append,
+            Some(WriteMode::Existing) => FileMode::Existing,
+            Some(WriteMode::Truncate) => {
+                return refuse("truncate", "use --mode replace: nothing of a file but its rows stays");
+            }
+            Some(WriteMode::Upsert) => return refuse("upsert", "a file has no keys: copy into a database"),
+        };
+        let options = WriteOptions { mode, text, ..WriteOptions::default() };
+        Ok(Self::File { target: writers::Target::File(path), format, options })
     }
 
     /// A table of a database, in a mode without a key.
@@ -182,6 +218,20 @@ impl Target {
     }
 }
 
+/// Whether a path names a folder: one that exists, or by a slash at its end.
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
+}
+
+/// The format of the files that a folder has: that of the first one by name.
+fn format_in(folder: &Path) -> Option<Format> {
+    let entries = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    entries
+        .filter_map(|path| Some((Format::from_path(&path)?, path)))
+        .min_by(|a, b| a.1.cmp(&b.1))
+        .map(|(format, _)| format)
+}
+
 fn not_writable(location: &Location) -> Error {
     Error::usage(format!("can't copy into {location}")).hint(
         "copy writes to PostgreSQL (postgresql://…), MySQL and MariaDB (mysql://…), SQLite (sqlite:FILE), databases \
@@ -201,6 +251,13 @@ impl Opened {
         match self {
             Self::Whole(destination) => destination.take_tuples(offer),
             Self::RangeFile(_) => false,
+        }
+    }
+
+    fn notices(&self) -> Vec<String> {
+        match self {
+            Self::Whole(destination) => destination.notices(),
+            Self::RangeFile(_) => Vec::new(),
         }
     }
 
@@ -227,6 +284,12 @@ pub trait Observer {
     /// however late it arrives.
     fn began(&mut self, rows_estimate: Option<u64>, open_numbers: &[&str]) {
         let _ = (rows_estimate, open_numbers);
+    }
+
+    /// The user should know this before rows are written, such as what of a replaced table is not kept. All of it is
+    /// in [`Report::notices`], too.
+    fn noticed(&mut self, notice: &str) {
+        let _ = notice;
     }
 
     /// More rows have arrived; `bytes` is their size as Arrow buffers.
@@ -276,13 +339,15 @@ impl Connection {
         let mut destination = to.open(schema.clone()).await?;
         let is_decoded = !result.take_tuples().is_some_and(|offer| destination.take_tuples(offer));
         let open_numbers = if is_decoded { open_numbers(&schema) } else { Vec::new() };
+        let notices = destination.notices();
+        notices.iter().for_each(|notice| observer.noticed(notice));
         observer.began(result.rows_estimate(), &open_numbers);
         while let Some((batch, bytes)) = result.next_counted().await? {
             observer.arrived(batch.num_rows() as u64, bytes);
             destination.write(batch).await?;
         }
         let written = destination.finish().await?;
-        Ok(result.report_written(written))
+        Ok(Report { notices, ..result.report_written(written) })
     }
 }
 
@@ -302,6 +367,11 @@ impl Writer {
     pub async fn open(to: Target, schema: SchemaRef, options: &Options) -> Result<Self> {
         let destination = to.within(options.memory_bytes()).open(schema.clone()).await?;
         Ok(Self { destination, schema, rows: 0 })
+    }
+
+    /// What the caller should know, such as what of a replaced table is not kept.
+    pub fn notices(&self) -> Vec<String> {
+        self.destination.notices()
     }
 
     /// Writes a batch.

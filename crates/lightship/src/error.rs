@@ -227,6 +227,7 @@ impl From<SourceError> for Error {
             SourceError::NoUniqueIndex { table, key } => Self::new(ErrorKind::Source, message).hint(format!(
                 "create one, as with CREATE UNIQUE INDEX ON {table} ({key}), or name the columns of another in --key"
             )),
+            SourceError::ExistingFile { hint, .. } => Self::new(ErrorKind::Source, message).hint(hint),
             SourceError::DuplicateKey { .. } => Self::new(ErrorKind::Data, message).hint(
                 "keep one row of each key in the query, as with row_number() OVER (PARTITION BY …), \
                  or name more columns in --key",

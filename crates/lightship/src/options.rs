@@ -100,6 +100,7 @@ impl Options {
         let places = places.clamp(1, shares.min(AT_ONCE_MAX) as usize);
         let memory = self.memory_bytes() / places as u64;
         let mut read = self.read_options(NumericRule::RESULT);
+        read.native_types = true;
         // Sources are read in parallel, so together they keep the processors busy.
         let streams = NonZeroUsize::new(read.streams.get() / places).unwrap_or(NonZeroUsize::MIN);
         let given = self.streams.and_then(|streams| NonZeroUsize::try_from(streams).ok());

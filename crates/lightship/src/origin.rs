@@ -1,14 +1,15 @@
 //! An opened source, and its result.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
-use lightship_engine::{Engine, EngineConfig};
+use lightship_engine::{Engine, EngineConfig, STDIN};
 use lightship_session::{Client, Transfer};
 use lightship_sources::decoded::Slices;
+use lightship_sources::file_options::{FileOptions, is_compressed};
 use lightship_sources::limit::ConnectionLimits;
 use lightship_sources::{Location, Source, StatementInfo, Tuples};
 
@@ -37,12 +38,8 @@ impl OpenSource {
                 let (endpoint, config) = node::endpoint(location)?;
                 SourceKind::Node(Box::new(Client::connect_with(&endpoint, &config).await?))
             }
-            Location::Path(path) => {
-                let query_memory_bytes = options.query_memory_bytes;
-                let mut engine = Engine::new(EngineConfig { query_memory_bytes, ..EngineConfig::default() })?;
-                engine.register_path(&table_name(path), path).await?;
-                SourceKind::Files(engine)
-            }
+            Location::Path(path) => open_files(&[(table_name(path), path.clone())], options).await?,
+            Location::Tables(tables) => open_files(tables, options).await?,
             database => SourceKind::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
         };
         Ok(Self { uri: location.to_string(), opened })
@@ -272,6 +269,25 @@ impl Input for SourceQuery<'_> {
     }
 }
 
+/// Files as tables of an engine.
+async fn open_files(tables: &[(String, PathBuf)], options: &PlaceOptions) -> Result<SourceKind> {
+    let query_memory_bytes = options.query_memory_bytes;
+    let mut engine = Engine::new(EngineConfig { query_memory_bytes, ..EngineConfig::default() })?;
+    for (name, path) in tables {
+        if is_stdin(path) {
+            engine.register_stdin(name, path, Box::new(std::io::stdin())).await?;
+        } else {
+            engine.register_path(name, path).await?;
+        }
+    }
+    Ok(SourceKind::Files(engine))
+}
+
+/// Whether the location of a file stands for standard input: `-`, perhaps with options.
+pub fn is_stdin(location: &Path) -> bool {
+    FileOptions::split(location).is_ok_and(|(path, _)| path == Path::new(STDIN))
+}
+
 /// Opens a database with no more connections to its server than the limits allow.
 ///
 /// # Errors
@@ -285,11 +301,26 @@ pub async fn open_database(location: &Location, limits: &ConnectionLimits) -> Re
 }
 
 /// The table name of a file or folder in SQL: its name, of a file without the extension, in lower case, with
-/// `_` in place of characters that are neither letters nor digits.
-pub fn table_name(path: &Path) -> String {
-    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+/// `_` in place of characters that are neither letters nor digits. Of a pattern such as `sales-*.csv`, what precedes the
+/// first wildcard, or the name of the folder. Standard input is `stdin`.
+pub fn table_name(location: &Path) -> String {
+    let path = FileOptions::split(location).map_or_else(|_| location.to_owned(), |(path, _)| path);
+    if path == Path::new(STDIN) {
+        return "stdin".to_owned();
+    }
+    let full = path.canonicalize().unwrap_or(path);
     let stem = if full.is_dir() { full.file_name() } else { full.file_stem() };
-    let stem = stem.map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let mut stem = stem.map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if let (Some(wildcard), false) = (stem.find(['*', '?', '[']), full.exists()) {
+        let before = stem[..wildcard].trim_end_matches(|c: char| !c.is_alphanumeric());
+        let folder = full.parent().map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+        let folder = || folder?.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        stem = if before.is_empty() { folder().unwrap_or_default() } else { before.to_owned() };
+    } else if !full.is_dir() && is_compressed(&full) {
+        // `sales.csv.gz` is `sales`.
+        stem =
+            Path::new(&stem).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    }
     let mut name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     if !name.starts_with(|c: char| c.is_alphabetic()) {
         name.insert(0, '_');
@@ -309,6 +340,8 @@ mod tests {
             ("sales-1.1", true, "sales_1_1"),
             ("Sales.parquet", false, "sales"),
             ("2020.csv", false, "_2020"),
+            ("sales.csv.gz", false, "sales"),
+            ("sales.csv.v2", false, "sales_csv"),
         ] {
             let path = folder.path().join(name);
             if is_folder {
@@ -318,5 +351,16 @@ mod tests {
             }
             assert_eq!(table_name(&path), expected);
         }
+        for (location, expected) in [
+            ("sales-20*.csv", "sales_20"),
+            ("sales-*.csv", "sales"),
+            ("Sales.parquet?format=csv", "sales"),
+            ("-", "stdin"),
+        ] {
+            let location = if location == "-" { location.into() } else { folder.path().join(location) };
+            assert_eq!(table_name(&location), expected);
+        }
+        let inside = folder.path().join("sales-1.0/*.csv");
+        assert_eq!(table_name(&inside), "sales_1_0");
     }
 }

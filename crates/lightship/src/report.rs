@@ -40,6 +40,8 @@ pub struct Report {
     pub retunes: Vec<Retune>,
     /// The sources, in the order given.
     pub sources: Vec<SourceReport>,
+    /// What the user should know of a copy, such as what of a replaced table was not kept.
+    pub notices: Vec<String>,
     /// Peak resident memory of this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
@@ -122,6 +124,7 @@ impl Report {
             codecs: sum_by_codec(nodes().flat_map(|node| &node.codecs)),
             retunes: only.map(|node| node.retunes.clone()).unwrap_or_default(),
             sources: deliveries.iter().map(|delivery| SourceReport::new(delivery, only.is_none())).collect(),
+            notices: Vec::new(),
             peak_memory_bytes: peak_memory_bytes(),
         }
     }

@@ -47,6 +47,36 @@ impl Statement {
     pub fn sql(&self) -> &str {
         &self.sql
     }
+
+    /// Whether it is an INSERT, which a node answers with the number of its rows.
+    pub(crate) fn is_insert(&self) -> bool {
+        let rest = without_comments(&self.sql);
+        let word = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+        word.is_some_and(|word| word.eq_ignore_ascii_case("insert"))
+    }
+}
+
+/// The text from its first word on.
+fn without_comments(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    loop {
+        rest = if let Some(comment) = rest.strip_prefix("--") {
+            comment.split_once('\n').map_or("", |(_, rest)| rest)
+        } else if let Some(mut comment) = rest.strip_prefix("/*") {
+            // Comments are nested.
+            let mut depth = 1;
+            while depth > 0 {
+                let Some(at) = comment.find("*/") else { return "" };
+                depth += comment[..at].matches("/*").count();
+                depth -= 1;
+                comment = &comment[at + 2..];
+            }
+            comment
+        } else {
+            return rest;
+        };
+        rest = rest.trim_start();
+    }
 }
 
 impl From<&str> for Statement {
@@ -64,5 +94,26 @@ impl From<&String> for Statement {
 impl From<String> for Statement {
     fn from(sql: String) -> Self {
         Self { sql, parameters: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inserts_are_told_from_queries() {
+        for (sql, expected) in [
+            ("insert into t values (1)", true),
+            ("  INSERT\ninto t select 1", true),
+            ("-- why\n/* a /* b */ c */ insert into t values (1)", true),
+            ("select 'insert into t'", false),
+            ("inserted", false),
+            ("/* insert into t", false),
+            ("-- insert into t", false),
+            ("", false),
+        ] {
+            assert_eq!(Statement::from(sql).is_insert(), expected, "{sql}");
+        }
     }
 }

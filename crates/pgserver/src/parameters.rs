@@ -109,6 +109,7 @@ fn data_type(oid: u32) -> DataType {
         oid::INT8 | oid::OID => DataType::Int64,
         oid::FLOAT4 => DataType::Float32,
         oid::FLOAT8 => DataType::Float64,
+        oid::NUMERIC => DataType::Decimal128(38, 10),
         oid::DATE => DataType::Date32,
         oid::TIME => DataType::Time64(TimeUnit::Microsecond),
         oid::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),

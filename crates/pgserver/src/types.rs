@@ -23,6 +23,7 @@ pub(crate) mod oid {
     pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const CHAR_ARRAY: u32 = 1002;
     pub(crate) const NAME_ARRAY: u32 = 1003;
+    pub(crate) const INT2_ARRAY: u32 = 1005;
     pub(crate) const TEXT_ARRAY: u32 = 1009;
     pub(crate) const BPCHAR: u32 = 1042;
     pub(crate) const VARCHAR: u32 = 1043;
@@ -44,7 +45,7 @@ const ARRAYS: [(u32, u32); 17] = [
     (oid::BOOL, 1000),
     (oid::BYTEA, 1001),
     (oid::NAME, oid::NAME_ARRAY),
-    (oid::INT2, 1005),
+    (oid::INT2, oid::INT2_ARRAY),
     (oid::INT4, 1007),
     (oid::TEXT, oid::TEXT_ARRAY),
     (oid::INT8, 1016),
@@ -76,6 +77,7 @@ pub(crate) fn element_of(array: u32) -> Option<u32> {
     match array {
         UUID_ARRAY => Some(oid::UUID),
         VARCHAR_ARRAY => Some(oid::VARCHAR),
+        oid::INT2VECTOR => Some(oid::INT2),
         oid::CHAR_ARRAY => Some(oid::CHAR),
         _ => ARRAYS.iter().find(|(_, known)| *known == array).map(|(of, _)| *of),
     }

@@ -105,6 +105,19 @@ impl Reader {
         self.with(py, |reader| Ok(reader.rows_estimate()))
     }
 
+    /// Whether the statement adds rows to a table of a node. Its result is their number.
+    fn is_insert(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |reader| Ok(reader.is_insert()))
+    }
+
+    /// Reads the result of an INSERT, and returns the number of rows that were added.
+    fn affected(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.with(py, |reader| {
+            while reader.next_batch()?.is_some() {}
+            Ok(reader.affected())
+        })
+    }
+
     /// The report as JSON, once all rows were read.
     fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.report.get().map(serde_json::to_string).transpose().map_err(|error| internal(py, &error))

@@ -29,6 +29,14 @@ pub enum SourceError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// A driver can't open its database.
+    #[error("cannot open {target}: {reason}")]
+    Open {
+        /// The driver and its options, without secrets.
+        target: String,
+        /// The driver's message.
+        reason: String,
+    },
     /// The server answered, and refused the login or the database.
     #[error("{target} refused the login: {reason}")]
     Login {
@@ -172,6 +180,16 @@ pub enum SourceError {
         /// The system's error.
         #[source]
         source: std::io::Error,
+    },
+    /// An existing file that can't be changed as asked.
+    #[error("{path}: {reason}")]
+    ExistingFile {
+        /// Which file.
+        path: String,
+        /// Why not.
+        reason: String,
+        /// What a user can do.
+        hint: String,
     },
     /// An error from Arrow.
     #[error(transparent)]

@@ -18,10 +18,12 @@ mod cursor;
 mod decimal;
 pub mod decoded;
 mod error;
+pub mod file_options;
 mod identity;
 pub mod limit;
 pub mod location;
 pub mod mysql;
+mod native;
 mod open;
 mod parameters;
 pub mod postgres;
@@ -98,6 +100,9 @@ pub struct ReadOptions {
     /// Whether the source may offer undecoded rows ([`Rows::tuples`]). If it does, it reads no rows before
     /// the first batch is requested.
     pub tuples: bool,
+    /// Whether the metadata of fields names the source's own types, such as `varchar(20)`, for a new table in a database
+    /// of the same kind.
+    pub native_types: bool,
 }
 
 impl Default for ReadOptions {
@@ -111,6 +116,7 @@ impl Default for ReadOptions {
             numeric: NumericRule::RESULT,
             infinite: InfiniteRule::default(),
             tuples: false,
+            native_types: false,
         }
     }
 }
@@ -242,8 +248,11 @@ pub enum WriteMode {
     Existing,
     /// Fail.
     Create,
-    /// Replace the table by a new one at the end. The old table's indexes, constraints and privileges are lost.
+    /// Replace the table by a new one at the end, which has the columns of the result. The old table's indexes,
+    /// constraints, privileges and comments are kept as far as they fit the new columns.
     Replace,
+    /// Keep the table, and replace its rows.
+    Truncate,
     /// Update the rows whose key exists, and insert the others. A new table gets the key as its primary key.
     Upsert,
 }
@@ -257,10 +266,11 @@ impl FromStr for WriteMode {
             "existing" => Ok(Self::Existing),
             "create" => Ok(Self::Create),
             "replace" => Ok(Self::Replace),
+            "truncate" => Ok(Self::Truncate),
             "upsert" => Ok(Self::Upsert),
-            other => {
-                Err(format!("unknown mode `{other}`; expected append, existing, create, replace or upsert"))
-            }
+            other => Err(format!(
+                "unknown mode `{other}`; expected append, existing, create, replace, truncate or upsert"
+            )),
         }
     }
 }
@@ -280,6 +290,11 @@ pub struct Written {
 /// under the final name, and no rows in the table.
 #[async_trait]
 pub trait Destination: Send {
+    /// What the user should know before rows are written, such as what of a replaced table is not kept.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Accepts an offer of undecoded rows if it can. If it returns `true`, batches of tuples follow.
     fn take_tuples(&mut self, _offer: Tuples) -> bool {
         false

@@ -45,8 +45,11 @@ pub enum Location {
     /// `adbc:DRIVER?OPTION=VALUE&...`: any database with an ADBC driver. Opening it loads the driver's library, so
     /// such a location must come from the user who started the process.
     Adbc(AdbcLocation),
-    /// A file or a folder.
+    /// A file, a folder, or files that match a pattern; perhaps with options, as in `sales.csv?delimiter=;`. `-` is
+    /// standard input.
     Path(PathBuf),
+    /// Several of these, each a table with a name.
+    Tables(Vec<(String, PathBuf)>),
 }
 
 /// TLS settings for a node.
@@ -104,10 +107,7 @@ impl Location {
             // Checked when it is opened: libpq accepts more than valid URLs.
             "postgresql" | "postgres" => Ok(Self::Postgres(given.to_owned())),
             "mysql" | "mariadb" => {
-                let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
-                if url.host_str().is_none_or(str::is_empty) {
-                    return Err(fail("the host is missing".into()));
-                }
+                url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
                 Ok(Self::MySql(given.replacen("mariadb://", "mysql://", 1)))
             }
             "lightship" => Self::node(given).map_err(fail),
@@ -187,7 +187,16 @@ pub fn redact(uri: &str) -> String {
         };
     }
     let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let mut end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // In an invalid URI, the password has such a character itself.
+    let has_port =
+        rest[..end].rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    if !rest[..end].contains('@')
+        && !has_port
+        && let Some(at) = rest.rfind('@')
+    {
+        end = at + rest[at..].find(['/', '?', '#']).unwrap_or(rest.len() - at);
+    }
     let (authority, rest) = rest.split_at(end);
     let authority = match authority.rsplit_once('@') {
         None => authority.to_owned(),
@@ -216,6 +225,10 @@ impl fmt::Display for Location {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Adbc(location) => write!(f, "{location}"),
             Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Tables(tables) => {
+                let tables = tables.iter().map(|(name, path)| format!("{name}={}", path.display()));
+                f.write_str(&tables.collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }
@@ -291,6 +304,9 @@ mod tests {
             "postgresql://joe:hush@h/db",
             "postgresql://h/db?user=joe&password=hush",
             "postgresql://joe:hush@/db",
+            "postgresql://joe:hu/hush@h/db",
+            "postgresql://joe:hu?hush@h/db",
+            "postgresql://joe:hu#hush@h/db",
             "mysql://joe:hush@h/db",
             "lightship://hush@h:1",
             "adbc:x?uri=me:hush@account",

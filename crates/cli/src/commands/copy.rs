@@ -2,8 +2,10 @@
 
 use clap::Args;
 use lightship::{Location, Target, WriteMode, copy};
+use lightship_sources::writers::check_target;
 
 use super::fetch::{AlsoArgs, ColumnArgs, ParameterArgs, TransferArgs};
+use super::files::{FileArgs, is_table};
 use super::output::ReportArgs;
 use super::sql::SqlArgs;
 use crate::error::CliError;
@@ -38,22 +40,25 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     also: AlsoArgs,
     /// Destination of the rows: postgresql://…, mysql://…, sqlite:FILE, adbc:DRIVER?OPTION=VALUE,
-    /// lightship://… for a range file, or a file.
+    /// lightship://… for a range file, a file, or a folder (FOLDER/) that gets a new file.
     #[arg(value_name = "URI")]
     to: String,
-    /// Table to write: [SCHEMA.]NAME, or the name of a range file. Required for databases and nodes; a file
-    /// has no tables.
+    /// Table to write: [SCHEMA.]NAME, or the name of a range file. Required for databases and nodes; files and
+    /// folders have no tables. NAME=PATH is a table to read instead, as for `lightship fetch`; can be repeated.
     #[arg(long, value_name = "NAME")]
-    table: Option<String>,
-    /// What to do if the table exists: append adds rows, existing too, but does not create a missing table,
-    /// create fails, replace swaps in a new table, upsert updates the rows whose --key exists and inserts the
-    /// others. A file is always replaced, so it takes no mode. [default: append]
+    table: Vec<String>,
+    /// What to do if the table or file exists: append adds rows, existing too, but does not create a missing one,
+    /// create fails, replace puts a new one in its place, truncate keeps the table and replaces its rows, upsert
+    /// updates the rows whose --key exists and inserts the others. [default: append, for files replace]
     ///
-    /// append matches columns by name. replace loads a new table and swaps it for the old one once all
-    /// rows have arrived. Until then the old table can be read, even by the query of this copy; its
-    /// indexes, constraints and privileges are lost. The swap waits up to 10 seconds for others that use
-    /// the old table (in PostgreSQL, unless lock_timeout is set for the connection).
-    #[arg(long, value_name = "append|existing|create|replace|upsert")]
+    /// append matches columns by name. replace loads a new table, with the types of the result, and swaps it for
+    /// the old one once all rows have arrived; its indexes, privileges and comments are kept, and a note names what
+    /// can't be kept. Until then the old table can be read, even by the query of this copy. The swap waits up to 10
+    /// seconds for others that use the old table (in PostgreSQL, unless lock_timeout is set for the connection).
+    ///
+    /// Rows are added to CSV, JSON lines and Arrow streams (.arrows). Other formats take append only for a folder,
+    /// which gets another file.
+    #[arg(long, value_name = "append|existing|create|replace|truncate|upsert")]
     mode: Option<WriteMode>,
     /// Columns that identify a row, for --mode upsert. The table must have a unique index on exactly these
     /// columns; a table that is created gets them as its primary key.
@@ -69,12 +74,30 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     columns: ColumnArgs,
     #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
     transfer: TransferArgs,
 }
 
-pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
-    let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let to = Target::at(&to, args.table.as_deref(), args.mode, &args.key)?;
+pub(crate) async fn cmd_copy(mut args: CopyArgs, json: bool) -> Result<(), CliError> {
+    let (tables, written): (Vec<String>, Vec<String>) =
+        args.table.into_iter().partition(|table| is_table(table));
+    let table = match written.as_slice() {
+        [] => None,
+        [table] => Some(table.as_str()),
+        _ => return Err(CliError::usage("--table: only one table can be written")),
+    };
+    let mut first = Some(args.from);
+    if !tables.is_empty() {
+        args.sql.take_from(&mut first);
+    }
+    let from = args.also.locations(first.as_deref(), &tables, &args.files, &args.sql)?;
+    let to = Location::parse(&args.to)?;
+    let to = Target::at(&to, table, args.mode, &args.key)?;
+    args.report.check(false)?;
+    if let Target::File { target, options, .. } = &to {
+        check_target(target.clone(), options.mode)?;
+    }
     let sql = args.sql.read().await?;
     let options = args.transfer.options(&args.columns);
     let statement = args.parameters.statement(sql);

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use clap::Args;
-use lightship::{Codec, DuplicateColumns, Location, Options, Statement, Target, copy};
+use lightship::{Codec, DuplicateColumns, Location, Options, Statement, Target, WriteTarget, copy};
 
+use super::files::{FileArgs, reads_stdin};
 use super::output::{OutputArgs, ReportArgs};
 use super::sql::SqlArgs;
 use super::values::ValueArgs;
@@ -24,20 +25,29 @@ use crate::size::Size;
       -o orders.parquet --stats stats.json
   lightship fetch sales.csv 'select region, sum(amount) from sales group by 1'
   lightship fetch sales.csv 'select * from sales where region = ?' -p north
+  lightship fetch sales.csv 'select * from sales' -o sales.tsv.gz
   lightship fetch lightship://localhost 'select * from t' \\
       --format stream | consumer
   lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
       --also lightship://b --also postgresql://me@db/shop
+  lightship fetch --table s=sales.csv --table r=regions.parquet \\
+      'select r.name, sum(s.amount) from s join r on s.region = r.id group by 1'
+  lightship fetch - 'select count(*) from stdin' < sales.csv.gz
 
 A file or folder is a table with its name in lower case, and _ for other
-characters than letters and digits: sales-2024.csv is `sales_2024`.")]
+characters than letters and digits: sales-2024.csv is `sales_2024`.
+Standard input is the table `stdin`.")]
 pub(crate) struct FetchArgs {
     /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
-    /// sqlite:FILE, adbc:DRIVER?OPTION=VALUE, or a file or folder of Parquet, CSV, JSON or Arrow.
-    #[arg(value_name = "URI")]
-    uri: String,
+    /// sqlite:FILE, adbc:DRIVER?OPTION=VALUE, a file, folder or pattern such as 'data/2024-*.csv' of Parquet, CSV, JSON
+    /// or Arrow, or `-` for standard input.
+    #[arg(value_name = "URI", required_unless_present = "table")]
+    uri: Option<String>,
     #[command(flatten)]
     sql: SqlArgs,
+    /// A file, folder or pattern as a table of this name. Can be repeated; then URI can be left out.
+    #[arg(long, value_name = "NAME=PATH")]
+    table: Vec<String>,
     #[command(flatten)]
     parameters: ParameterArgs,
     #[command(flatten)]
@@ -48,6 +58,8 @@ pub(crate) struct FetchArgs {
     report: ReportArgs,
     #[command(flatten)]
     columns: ColumnArgs,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -90,10 +102,25 @@ pub(crate) struct AlsoArgs {
 }
 
 impl AlsoArgs {
-    /// All sources, with `first` at the beginning.
-    pub(crate) fn locations(&self, first: &str) -> Result<Vec<Location>, CliError> {
-        let places = std::iter::once(first).chain(self.also.iter().map(String::as_str));
-        Ok(places.map(Location::parse).collect::<Result<_, _>>()?)
+    /// All sources, with `first` at the beginning, and files as tables in it.
+    ///
+    /// # Errors
+    /// If one is not valid, or standard input is to be read for several purposes.
+    pub(crate) fn locations(
+        &self,
+        first: Option<&str>,
+        tables: &[String],
+        files: &FileArgs,
+        sql: &SqlArgs,
+    ) -> Result<Vec<Location>, CliError> {
+        let uris = first.into_iter().chain(self.also.iter().map(String::as_str));
+        let mut locations = files.locations(uris, tables)?;
+        match locations.iter_mut().filter_map(|location| reads_stdin(location).then_some(())).count() {
+            0 => {}
+            1 => sql.not_from_stdin()?,
+            _ => return Err(CliError::usage("standard input can be only one of the sources")),
+        }
+        Ok(locations)
     }
 }
 
@@ -189,11 +216,15 @@ impl TransferArgs {
     }
 }
 
-pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
-    let from = args.also.locations(&args.uri)?;
-    let (target, format) = args.output.destination(json)?;
+pub(crate) async fn cmd_fetch(mut args: FetchArgs, json: bool) -> Result<(), CliError> {
+    if !args.table.is_empty() {
+        args.sql.take_from(&mut args.uri);
+    }
+    let from = args.also.locations(args.uri.as_deref(), &args.table, &args.files, &args.sql)?;
+    let (target, format, options) = args.output.destination(json)?;
+    args.report.check(target == WriteTarget::Stdout)?;
     let sql = args.sql.read().await?;
-    let to = Target::File { target, format, options: args.output.options() };
+    let to = Target::File { target, format, options };
     let options = args.transfer.options(&args.columns);
     let statement = args.parameters.statement(sql);
     let report = copy(&from, statement, to, &options, &mut args.report.progress(json)).await?;

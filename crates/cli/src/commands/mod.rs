@@ -6,6 +6,7 @@ mod cluster;
 mod copy;
 mod explain;
 mod fetch;
+mod files;
 mod manual;
 mod netbench;
 mod node;

@@ -79,6 +79,9 @@ pub(crate) struct NodeArgs {
     postgres: Option<String>,
     /// Serve this table: NAME=PATH of a file or folder, or NAME=URI?table=[SCHEMA.]TABLE of a database.
     /// Can be repeated.
+    ///
+    /// Other users of the host can see what a command line has. Passwords belong into ~/.pgpass, ~/.my.cnf or another
+    /// file of the database's own clients, or the table into the file of --config.
     #[arg(long, value_name = "NAME=PLACE")]
     table: Vec<String>,
     /// Serve each file and folder in this folder as a table named after it.
@@ -451,6 +454,13 @@ pub(crate) async fn cmd_node(
     json: bool,
     stop: watch::Receiver<bool>,
 ) -> Result<(), CliError> {
+    let visible = args.tables_with_passwords().join(", ");
+    if !visible.is_empty() {
+        crate::say!(
+            "note: other users of this host can see the password of {visible} in the list of processes; keep it in \
+             ~/.pgpass or ~/.my.cnf, or the table in the file of --config"
+        );
+    }
     let args = args.with_file()?;
     args.check()?;
     let (addresses, config) = (args.addresses()?, args.server()?);

@@ -1,12 +1,13 @@
 //! Where rows and reports are written.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
 use lightship::{Format, Report, WriteOptions, WriteTarget};
-use lightship_sources::writers::write_file;
+use lightship_sources::writers::{FileMode, TextOptions, check_target, write_file};
+use terminal_size::{Width, terminal_size_of};
 
 use crate::error::CliError;
 use crate::progress::Progress;
@@ -16,10 +17,13 @@ use crate::size::{Size, grouped};
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// File to write; `-` is stdout, the default.
+    ///
+    /// The name says how: .parquet, .arrow, .csv, .tsv (tabs), .psv (|), .json; .gz or .zst after CSV and JSON compress
+    /// them. Options of text follow the name: 'FILE?delimiter=;&header=false&quote=%27&null=NA&compression=gzip'.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Output format: arrow, stream, parquet, csv, json or table. [default: by the extension of the
-    /// file]
+    /// Output format: arrow, stream, parquet, csv, json, table, or vertical, a table with one value on each
+    /// line. [default: by the extension of the file]
     #[arg(long)]
     format: Option<String>,
     /// Number of rows that the table format shows; further rows are only counted.
@@ -30,7 +34,7 @@ pub(crate) struct OutputArgs {
 /// What is reported of a transfer.
 #[derive(Args)]
 pub(crate) struct ReportArgs {
-    /// Write the plan and the statistics of the transfer to this file, as JSON.
+    /// Write the plan and the statistics of the transfer to this file, as JSON; `-` is stdout.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
     /// Print no progress bar and no summary.
@@ -43,36 +47,71 @@ impl ReportArgs {
         Progress::new(self.quiet || json)
     }
 
+    /// Fails if the file of `--stats` can't be written, before the query runs. `has_rows` says whether rows are
+    /// written to stdout.
+    pub(crate) fn check(&self, has_rows: bool) -> Result<(), CliError> {
+        match &self.stats {
+            Some(path) if is_stdout(path) && has_rows => {
+                Err(CliError::usage("--stats - and the rows would both be written to stdout")
+                    .hint("write the rows to a file with -o FILE, or the statistics with --stats FILE"))
+            }
+            Some(path) if !is_stdout(path) => {
+                Ok(check_target(WriteTarget::File(path.clone()), FileMode::Replace)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reports what happened, on stderr and in the file of `--stats`.
     pub(crate) fn finish(&self, report: &Report, json: bool) -> Result<(), CliError> {
         let internal = |e: serde_json::Error| CliError::internal(e.to_string());
         if let Some(path) = &self.stats {
             let text = serde_json::to_string_pretty(report).map_err(internal)?;
-            write_file(path, (text + "\n").as_bytes())?;
+            match is_stdout(path) {
+                true => writeln!(std::io::stdout(), "{text}").map_err(|source| {
+                    lightship_sources::SourceError::Io { path: "standard output".into(), source }
+                })?,
+                false => drop(write_file(path, (text + "\n").as_bytes())?),
+            }
         }
-        if json {
-            crate::say!("{}", serde_json::to_string(report).map_err(internal)?);
-        } else if !self.quiet {
-            crate::say!("{}", summary(report));
+        match (self.quiet, json) {
+            (true, _) => {}
+            (false, true) => crate::say!("{}", serde_json::to_string(report).map_err(internal)?),
+            (false, false) => crate::say!("{}", summary(report)),
         }
         Ok(())
     }
 }
 
 impl OutputArgs {
-    /// The file or stream of `--output`, and its format.
-    pub(crate) fn destination(&self, json: bool) -> Result<(WriteTarget, Format), CliError> {
+    /// The file or stream of `--output`, its format and how it is written. Fails if the file can't be opened.
+    pub(crate) fn destination(&self, json: bool) -> Result<(WriteTarget, Format, WriteOptions), CliError> {
+        let split = self.output.as_deref().map(TextOptions::split).transpose()?;
+        let (path, text) = split.map_or_else(Default::default, |(path, text)| (Some(path), text));
+        let (target, format) = self.target(path.as_deref(), json)?;
+        check_target(target.clone(), FileMode::Replace)?;
+        // On a terminal a table is cut to its width.
+        let width = match target {
+            WriteTarget::Stdout => terminal_width(),
+            _ => None,
+        };
+        let options =
+            WriteOptions { text, table_rows: self.table_rows, table_width: width, ..WriteOptions::default() };
+        Ok((target, format, options))
+    }
+
+    fn target(&self, path: Option<&Path>, json: bool) -> Result<(WriteTarget, Format), CliError> {
         let named = self.format.as_deref().map(Format::from_str).transpose()?;
-        match self.output.as_deref() {
-            Some(path) if path.as_os_str() != "-" => {
+        match path {
+            Some(path) if !is_stdout(path) => {
                 let format = named.or_else(|| Format::from_path(path)).ok_or_else(|| {
                     CliError::usage(format!("{}: cannot infer the format from the file name", path.display()))
-                        .hint("give the format with --format arrow|stream|parquet|csv|json|table")
+                        .hint("give the format with --format arrow|stream|parquet|csv|json|table|vertical")
                 })?;
                 Ok((WriteTarget::File(path.to_owned()), format))
             }
             _ => {
-                if json && matches!(named, Some(Format::Csv | Format::Table)) {
+                if json && matches!(named, Some(Format::Csv | Format::Table | Format::Vertical)) {
                     let name = self.format.as_deref().unwrap_or_default();
                     return Err(CliError::usage(format!(
                         "--json prints rows as JSON lines, which contradicts --format {name}"
@@ -93,10 +132,15 @@ impl OutputArgs {
             }
         }
     }
+}
 
-    pub(crate) fn options(&self) -> WriteOptions {
-        WriteOptions { table_rows: self.table_rows, ..WriteOptions::default() }
-    }
+/// The width of the terminal that stdout is, in cells.
+pub(super) fn terminal_width() -> Option<usize> {
+    terminal_size_of(std::io::stdout()).map(|(Width(width), _)| width.into())
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// The summary on stderr, one line.

@@ -9,11 +9,12 @@ mod statement;
 use std::io::IsTerminal as _;
 
 use clap::Args;
-use lightship::{Format, Location};
+use lightship::Format;
 
 use self::editor::{Editor, Typed};
 use self::session::{Next, Session};
 use super::fetch::{ColumnArgs, TransferArgs};
+use super::files::{FileArgs, reads_stdin};
 use super::sql;
 use crate::error::CliError;
 
@@ -32,8 +33,11 @@ The history is in LIGHTSHIP_SHELL_HISTORY, or ~/.local/state/lightship/shell_his
 begins with \\c is not kept. Long results are shown in $PAGER, or less.")]
 pub(crate) struct ShellArgs {
     /// Source to query, as for `lightship fetch`.
-    #[arg(value_name = "URI")]
-    uri: String,
+    #[arg(value_name = "URI", required_unless_present = "table")]
+    uri: Option<String>,
+    /// A file, folder or pattern as a table of this name. Can be repeated; then URI can be left out.
+    #[arg(long, value_name = "NAME=PATH")]
+    table: Vec<String>,
     /// How results are shown: table, csv or json. [default: table on a terminal, csv elsewhere]
     #[arg(long)]
     format: Option<String>,
@@ -42,6 +46,8 @@ pub(crate) struct ShellArgs {
     table_rows: usize,
     #[command(flatten)]
     columns: ColumnArgs,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -61,7 +67,12 @@ pub(crate) async fn cmd_shell(args: ShellArgs, json: bool) -> Result<(), CliErro
         (None, false) if is_interactive => Format::Table,
         (None, false) => Format::Csv,
     };
-    let location = Location::parse(&args.uri)?;
+    let mut location = args.files.locations(args.uri.as_deref().into_iter(), &args.table)?.remove(0);
+    if reads_stdin(&mut location) {
+        return Err(CliError::usage(
+            "standard input has the statements of the shell, so it can't be a table",
+        ));
+    }
     let options = args.transfer.options(&args.columns);
     let mut session = Session::open(location, options, format, args.table_rows, is_interactive, json).await?;
     if is_interactive { converse(&mut session, json).await } else { run_input(&mut session).await }

@@ -34,6 +34,26 @@ impl SqlArgs {
         read.await.map_err(|error| CliError::internal(error.to_string()))?
     }
 
+    /// Takes the query from the first positional argument if it is the only one: files may be named by options.
+    pub(crate) fn take_from(&mut self, first: &mut Option<String>) {
+        if self.sql.is_none() && self.file.is_none() {
+            self.sql = first.take();
+        }
+    }
+
+    /// Refuses to read the query from standard input.
+    ///
+    /// # Errors
+    /// If it is to be read from there.
+    pub(crate) fn not_from_stdin(&self) -> Result<(), CliError> {
+        let is_stdin = self.sql.as_deref() == Some("-") || self.file.as_deref() == Some(Path::new("-"));
+        match is_stdin {
+            true => Err(CliError::usage("standard input can't be both the query and a table")
+                .hint("give the query as an argument, or in a file with --file")),
+            false => Ok(()),
+        }
+    }
+
     fn read_blocking(self) -> Result<String, CliError> {
         match (self.sql.as_deref(), self.file) {
             (Some("-"), _) => read_stdin(),

@@ -80,9 +80,24 @@ fn drivers_that_fail_are_reported_without_secrets() {
         .fails(USAGE, &["cannot load the ADBC driver `/nowhere/x.so`", "hint:"]);
     let outcome = lightship(&["fetch", &format!("adbc:{sqlite}?password=hush"), "select 1"]);
     assert!(!outcome.stderr.contains("hush"), "{}", outcome.stderr);
-    outcome.fails(NETWORK, &["password=***"]);
+    outcome.fails(SOURCE, &["password=***"]);
     let outcome = lightship(&["node", "--table", &format!("t=adbc:{sqlite}?password=hush")]);
     assert!(!outcome.stderr.contains("hush"), "{}", outcome.stderr);
-    outcome.fails(NETWORK, &["password=***"]);
+    outcome.fails(SOURCE, &["password=***"]);
     lightship(&["fetch", "adbc:", "select 1"]).fails(USAGE, &["the driver is missing"]);
+}
+
+/// A database that a driver can't open is an error of the source, with the driver's message.
+#[test]
+fn databases_that_drivers_can_not_open_are_errors_of_the_source() {
+    let folder = Folder::new();
+    let library = driver("libduckdb.so");
+    let duckdb = |path: &str| format!("adbc:{library}?entrypoint=duckdb_adbc_init&path={path}");
+    let other = folder.write("no.duckdb", "this is a text, and no database of DuckDB\n".repeat(500));
+    for path in [other.as_str(), &folder.arg("missing/a.duckdb"), &folder.arg("")] {
+        let outcome = lightship(&["fetch", &duckdb(path), "select 1"]);
+        outcome.fails(SOURCE, &["cannot open adbc:", "libduckdb.so", "IO Error"]);
+        lightship(&["node", "--table", &format!("t={}&table=t", duckdb(path))])
+            .fails(SOURCE, &["cannot open adbc:", "IO Error"]);
+    }
 }

@@ -3,9 +3,11 @@
 mod adbc;
 mod bad_input;
 mod calibrate;
+mod catalog;
 mod cluster;
 mod compute;
 mod copy;
+mod copy_modes;
 mod databases;
 mod ends;
 mod fetch;

@@ -59,3 +59,62 @@ fn a_pipe_can_be_given_as_a_descriptor() {
     let args = ["fetch", "--quiet", &node.uri, "select 1 as a", "-o", "/dev/fd/3", "--format", "csv"];
     assert_eq!(Process::start_under("exec 3>&1 >/dev/null", &args).end().succeeds().text(), "a\n1\n");
 }
+
+#[test]
+fn names_and_options_of_a_file_say_how_it_is_written() {
+    let folder = Folder::new();
+    let sql = "select * from (values (1, 'a;b'), (2, null), (3, '')) t(n, t) order by 1";
+    let source = folder.write("in.csv", "x\n1\n");
+    let written = |name: &str| {
+        lightship(&["fetch", &source, sql, "-o", &folder.arg(name)]).succeeds();
+        std::fs::read(folder.file(name.split('?').next().expect("a name"))).expect("written")
+    };
+    assert_eq!(written("a.tsv"), b"n\tt\n1\ta;b\n2\t\n3\t\"\"\n");
+    assert_eq!(written("b.csv?delimiter=;&header=false&null=NA"), b"1;\"a;b\"\n2;NA\n3;\"\"\n");
+    assert_eq!(written("c.csv.gz")[..2], [0x1f, 0x8b]);
+    assert_eq!(written("d.json.zst")[..4], [0x28, 0xb5, 0x2f, 0xfd]);
+    let copied = folder.arg("e.psv?quote='");
+    lightship(&["copy", &source, sql, &copied]).succeeds();
+    assert_eq!(std::fs::read(folder.file("e.psv")).expect("written"), b"n|t\n1|a;b\n2|\n3|''\n");
+    let options = "--output=-?delimiter=tab&header=no";
+    let shown = lightship(&["fetch", "-q", &source, sql, options, "--format", "csv"]).succeeds();
+    assert_eq!(shown.text(), "1\ta;b\n2\t\n3\t\"\"\n");
+    for (name, words) in [
+        ("f.csv?colour=red", "unknown option `colour`"),
+        ("f.csv?delimiter=1", "`1` as delimiter"),
+        ("f.parquet.gz", "cannot infer the format"),
+    ] {
+        lightship(&["fetch", &source, sql, "-o", &folder.arg(name)]).fails(USAGE, &[words]);
+    }
+}
+
+#[test]
+fn statistics_can_be_written_to_stdout() {
+    let folder = Folder::new();
+    let source = folder.write("in.csv", "x\n1\n");
+    let sql = "select * from \"in\"";
+    let file = folder.arg("out.csv");
+    let outcome = lightship(&["fetch", "-q", &source, sql, "-o", &file, "--stats", "-"]).succeeds();
+    let report: serde_json::Value = serde_json::from_str(outcome.text()).expect("JSON");
+    assert_eq!((&report["rows"], outcome.stderr.as_str()), (&1.into(), ""));
+    lightship(&["fetch", &source, sql, "--stats", "-"])
+        .fails(USAGE, &["both be written to stdout", "-o FILE"]);
+    let quiet = lightship(&["--json", "fetch", "-q", &source, sql]).succeeds();
+    assert_eq!((quiet.text(), quiet.stderr.as_str()), ("{\"x\":1}\n", ""));
+}
+
+#[test]
+fn a_file_that_can_not_be_written_is_found_before_the_query_runs() {
+    let folder = Folder::new();
+    let source = folder.write("in.csv", "x\n1\n");
+    // The query would fail.
+    let sql = "select * from nothing";
+    for args in [["-o", "/nowhere/a.csv"], ["--stats", "/nowhere/a.json"]] {
+        lightship(&["fetch", &source, sql, args[0], args[1]]).fails(SOURCE, &[args[1], "No such file"]);
+    }
+    let file = folder.arg("b.csv");
+    let args = ["copy", &source, sql, &file, "--stats", "/nowhere/a.json"];
+    lightship(&args).fails(SOURCE, &["/nowhere/a.json"]);
+    lightship(&["copy", &source, sql, "/nowhere/b.csv"]).fails(SOURCE, &["/nowhere/b.csv"]);
+    assert_eq!(folder.names(), ["in.csv"]);
+}

@@ -33,7 +33,8 @@ fn scripts_run_until_a_statement_fails() {
     let outcome = shell(&uri, &["--json"], "select region from sales order by 1;").succeeds();
     assert_eq!(outcome.text(), "{\"region\":\"north\"}\n{\"region\":\"south\"}\n");
     assert_eq!(outcome.json()["rows"], 2);
-    shell(&uri, &["--format", "parquet"], "select 1;").fails(USAGE, &["table, csv or json", "\\o FILE"]);
+    shell(&uri, &["--format", "parquet"], "select 1;")
+        .fails(USAGE, &["table, vertical, csv or json", "\\o FILE"]);
     shell(&folder.arg("missing.csv"), &[], "select 1;").fails(SOURCE, &["missing.csv"]);
 }
 
@@ -57,7 +58,7 @@ fn results_go_to_files_and_scripts_come_from_them() {
 #[test]
 fn tables_and_columns_of_every_source_are_listed() {
     let folder = Folder::new();
-    let made = "create table shell_cities (id int not null, name varchar(20), area numeric(10, 2))";
+    let made = "create table shell_cities (id int not null, name varchar(20), area numeric(10, 2), primary key (id))";
     let (postgres, mariadb) = (postgres(), mariadb());
     postgres.psql(&format!("create schema shell; set search_path = shell; {made}"));
     mariadb.sql(made);
@@ -66,15 +67,15 @@ fn tables_and_columns_of_every_source_are_listed() {
     let cities = folder.write("shell_cities.csv", "id,name,area\n1,Bern,51.6\n");
     let node = Node::start(&["--table", &format!("shell_cities={cities}")]);
     let places = [
-        (postgres.uri().to_owned(), "shell.shell_cities", "id,integer,NO", "area,\"numeric(10,2)\",YES"),
-        (mariadb.uri().to_owned(), "shell_cities", "id,int(11),NO", "area,\"decimal(10,2)\",YES"),
-        (format!("sqlite:{sqlite}"), "shell_cities", "id,INT,NO", "area,\"numeric(10, 2)\",YES"),
-        (node.uri.clone(), "shell_cities", "id,Int64,YES", "area,Float64,YES"),
-        (cities.clone(), "shell_cities", "id,Int64,YES", "area,Float64,YES"),
+        (postgres.uri().to_owned(), "shell.shell_cities", "id,integer,NO,1", "area,\"numeric(10,2)\",YES,"),
+        (mariadb.uri().to_owned(), "shell_cities", "id,int(11),NO,1", "area,\"decimal(10,2)\",YES,"),
+        (format!("sqlite:{sqlite}"), "shell_cities", "id,INT,NO,1", "area,\"numeric(10, 2)\",YES,"),
+        (node.uri.clone(), "shell_cities", "id,Int64,YES,", "area,Float64,YES,"),
+        (cities.clone(), "shell_cities", "id,Int64,YES,", "area,Float64,YES,"),
     ];
     for (uri, table, first, last) in places {
         let outcome = shell(&uri, &[], &format!("\\d\n\\d {table}\n")).succeeds();
-        let (tables, columns) = outcome.text().split_once("name,type,nullable\n").expect("two results");
+        let (tables, columns) = outcome.text().split_once("name,type,nullable,key\n").expect("two results");
         let row = |line: &&str| line.contains("shell_cities") && line.ends_with("table");
         assert_eq!(tables.lines().filter(row).count(), 1, "{uri}: {outcome}");
         let columns: Vec<&str> = columns.lines().collect();

@@ -172,6 +172,10 @@ impl Process {
         rows
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");

@@ -61,7 +61,7 @@ use crate::meter::TaskMeters;
 use crate::range::{RangeFiles, WithRangeFiles};
 use crate::stop::StopFlag;
 use crate::threads::Threads;
-use crate::{arithmetic, functions};
+use crate::{arithmetic, functions, information_schema};
 
 /// Must be the same on all nodes: no other version of the engine can decode a plan.
 pub(crate) const VERSION: &str = concat!(
@@ -467,6 +467,7 @@ impl Cluster {
             None => tables,
         };
         all.register_schema("public", tables)?;
+        information_schema::register(&state, &all, self.local.range_files.clone())?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
     }

@@ -37,6 +37,7 @@ use tokio::sync::OnceCell;
 
 use super::Cluster;
 use super::request::{Leaf, LeafKind, RequestKind, Scan, Shards, Share, malformed};
+use crate::files::damage;
 use crate::range::scan::RangeScanExec;
 use crate::remote::with_schema;
 
@@ -181,7 +182,7 @@ impl ShardScanExec {
             let plan = self.local.get_or_try_init(|| self.plan_local(&cluster)).await?;
             let count = plan.output_partitioning().partition_count();
             for inner in (partition..count).step_by(partitions) {
-                streams.push(plan.execute(inner, context.clone())?);
+                streams.push(damage::named(plan.execute(inner, context.clone())?, plan.clone()));
             }
         }
         for (index, node) in self.others(&cluster).enumerate() {

@@ -9,7 +9,9 @@ use arrow_schema::{ArrowError, DataType, Schema};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
 
+use super::arrow_lengths::{check_file, check_stream};
 use super::by_name::{Batches, FilePart, Format, Wanted};
+use super::bytes::Bytes;
 use super::columns;
 use super::wide_keys::{wide, with_wide_keys};
 use crate::error::{EngineError, Result};
@@ -51,12 +53,26 @@ impl Reader {
     }
 }
 
+/// Checks that the lengths in a file are possible.
+fn check(path: &Path) -> Result<()> {
+    let checked = || -> Result<(), ArrowError> {
+        let mut file = File::open(path)?;
+        let mut start = Vec::new();
+        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
+        if start == MAGIC { check_file(&mut file) } else { check_stream(&mut file) }
+    };
+    checked().map_err(|e| unreadable(path, &e))
+}
+
 fn unreadable(path: &Path, error: &ArrowError) -> EngineError {
     match error {
         ArrowError::IoError(_, error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             EngineError::File(format!("{}: {error}", path.display()))
         }
-        error => EngineError::File(format!("{}: incomplete or damaged Arrow file: {error}", path.display())),
+        error => {
+            let message = format!("{}: incomplete or damaged Arrow file: {error}", path.display());
+            EngineError::bad_file(message, "write the file again")
+        }
     }
 }
 
@@ -66,6 +82,7 @@ impl Format for Ipc {
     }
 
     fn columns(&self, path: &Path) -> Result<Schema> {
+        check(path)?;
         let schema = Reader::open(path, None)?.schema();
         columns::unique(path, &schema)?;
         Ok(with_wide_keys(&schema))
@@ -79,8 +96,17 @@ impl Format for Ipc {
         lightship_sources::common_type(a, b)
     }
 
+    fn columns_of_stream(&self, name: &Path, _: Bytes) -> Result<Schema> {
+        Err(needs_a_file(name))
+    }
+
+    fn read_stream(&self, name: &Path, _: Bytes, _: &Wanted, _: usize) -> Result<Batches> {
+        Err(needs_a_file(name))
+    }
+
     fn read(&self, part: FilePart, wanted: &Wanted, _: usize) -> Result<Batches> {
         let path = part.path.clone();
+        check(&path)?;
         let places = wanted.places(&path, &Reader::open(&path, None)?.schema())?;
         // The reader returns columns in the order of the file: convert the positions to that order.
         let mut sorted: Vec<usize> = places.iter().flatten().copied().collect();
@@ -113,6 +139,10 @@ impl Format for Ipc {
             })
         })))
     }
+}
+
+fn needs_a_file(name: &Path) -> EngineError {
+    EngineError::Internal(format!("{}: Arrow is read from a file", name.display()))
 }
 
 /// The batches of a part. Batch `i` of `count` is taken to begin at `i / count` of the file's bytes.

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, apply_expression_roots};
 use futures::{FutureExt as _, StreamExt as _};
 
+use super::bytes::Bytes;
 use super::columns;
 use crate::error::{self, EngineError};
 
@@ -49,6 +51,19 @@ pub(super) fn until_end(
         is_done = !matches!(batch, Ok(Some(_)));
         batch.transpose()
     }))
+}
+
+/// The same batches. A reader that panics has met bytes that it did not expect.
+pub(super) fn until_panic(path: &Path, mut batches: Batches) -> Batches {
+    let path = path.to_owned();
+    until_end(move || {
+        let next = catch_unwind(AssertUnwindSafe(|| batches.next()));
+        next.unwrap_or_else(|_| Some(Err(damaged(&path)))).transpose()
+    })
+}
+
+fn damaged(path: &Path) -> EngineError {
+    EngineError::bad_file(format!("{}: damaged file", path.display()), "write the file again")
 }
 
 /// A part of a file.
@@ -106,6 +121,18 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
 
     /// The rows of a part. However a file is divided, its parts together return each row once.
     fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
+
+    /// Like [`Format::columns`], of bytes that can be read only once, up to where their columns are known.
+    fn columns_of_stream(&self, name: &Path, bytes: Bytes) -> error::Result<Schema>;
+
+    /// Like [`Format::read`], of all bytes that can be read only once.
+    fn read_stream(
+        &self,
+        name: &Path,
+        bytes: Bytes,
+        wanted: &Wanted,
+        batch_rows: usize,
+    ) -> error::Result<Batches>;
 }
 
 /// Makes a [`Format`] usable as DataFusion's [`FileFormat`].
@@ -119,7 +146,7 @@ impl<F: Format> FormatAdapter<F> {
 }
 
 /// The path of a local file.
-fn path_of(object: &ObjectMeta) -> Result<PathBuf> {
+pub(super) fn path_of(object: &ObjectMeta) -> Result<PathBuf> {
     Ok(LocalFileSystem::new().path_to_filesystem(&object.location)?)
 }
 
@@ -155,7 +182,8 @@ impl<F: Format> FileFormat for FormatAdapter<F> {
         let schema = blocking(move || {
             let mut files = Vec::with_capacity(paths.len());
             for path in paths {
-                let schema = format.columns(&path)?;
+                let schema = catch_unwind(AssertUnwindSafe(|| format.columns(&path)));
+                let schema = schema.map_err(|_| damaged(&path))??;
                 files.push((path, schema));
             }
             let schema = columns::unite(&files, |a, b| format.common(a, b))?;
@@ -281,7 +309,11 @@ impl<F: Format> FileOpener for Opener<F> {
             range: file.range.map_or(0..bytes, |range| offset(range.start)..offset(range.end)),
         };
         let (format, wanted, batch_rows) = (self.format.clone(), self.wanted.clone(), self.batch_rows);
-        let open = blocking(move || format.read(part, &wanted, batch_rows));
+        let open = blocking(move || {
+            let path = part.path.clone();
+            let opened = catch_unwind(AssertUnwindSafe(|| format.read(part, &wanted, batch_rows)));
+            Ok(until_panic(&path, opened.map_err(|_| damaged(&path))??))
+        });
         Ok(async move {
             let batches = open.await?.map(|batch| batch.map_err(DataFusionError::from));
             Ok(futures::stream::iter(batches).boxed())

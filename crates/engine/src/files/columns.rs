@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
+use lightship_sources::file_options::FileOptions;
+
 use crate::error::{EngineError, Result};
 
 /// Checks that each column has a unique name.
@@ -61,6 +63,18 @@ pub(super) fn unite(
         [] => Default::default(),
     };
     Ok(Schema::new_with_metadata(fields, metadata))
+}
+
+/// Checks that the columns exist whose types are given.
+pub(super) fn check_types(schema: &Schema, options: &FileOptions) -> Result<()> {
+    match options.types.iter().find(|(name, _)| schema.index_of(name).is_err()) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let names = names.join(", ");
+            Err(EngineError::Config(format!("types: there is no column `{name}`; the columns are {names}")))
+        }
+    }
 }
 
 /// The same columns, with another type in place of Null.

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::SystemTime;
 
+use lightship_sources::file_options::FileOptions;
+
+use super::pattern::Pattern;
 use super::{DEPTH_MAX, look};
 use crate::error::{EngineError, Result};
 
@@ -11,18 +14,28 @@ use crate::error::{EngineError, Result};
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Tells versions of a file or folder apart: a hash of the names, sizes and times of its files, and
-/// of the contents of small ones. Its own name does not matter. Never 0.
+/// of the contents of small ones, and how they are read. Its own name does not matter. Never 0.
 ///
 /// # Errors
 /// When the file or folder can't be read.
-pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
-    let fail = |e: std::io::Error| EngineError::File(format!("{}: {e}", path.display()));
-    let mut found = Vec::new();
-    look(path, DEPTH_MAX, &mut |file| found.push(file)).map_err(fail)?;
-    let mut files =
-        found.iter().map(|file| state(path, file)).collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
+pub(crate) fn fingerprint(location: &Path) -> Result<u64> {
+    let fail = |e: std::io::Error| EngineError::File(format!("{}: {e}", location.display()));
+    let (path, options) = FileOptions::split(location)?;
+    let (folder, found) = match Pattern::of(&path) {
+        Some(pattern) => (pattern.folder.clone(), pattern.files()?),
+        None => {
+            let mut found = Vec::new();
+            look(&path, DEPTH_MAX, &mut |file| found.push(file)).map_err(fail)?;
+            (path, found)
+        }
+    };
+    let files = found.iter().map(|file| state(&folder, file)).collect::<std::io::Result<Vec<_>>>();
+    let mut files = files.map_err(fail)?;
     files.sort();
     let mut text = String::new();
+    if options != FileOptions::default() {
+        let _ = writeln!(text, "{options:?}");
+    }
     for (name, bytes, changed, inside) in files {
         let _ = writeln!(text, "{name}\0{bytes}\0{changed}\0{inside}");
     }

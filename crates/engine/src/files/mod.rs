@@ -1,18 +1,27 @@
 //! Files and folders as tables.
 
 mod arrow;
+mod arrow_lengths;
 mod by_name;
+mod bytes;
 mod columns;
 mod csv;
+pub(crate) mod damage;
 mod fingerprint;
 mod json;
+mod kind;
 mod memory;
+mod numbers;
 mod parquet;
 mod parquet_format;
+mod pattern;
 mod shared_reads;
+pub(crate) mod stdin;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
 mod wide_keys;
 
 use std::collections::BTreeSet;
@@ -20,69 +29,86 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
-use lightship_sources::writers::Format;
+use futures::TryStreamExt as _;
+use lightship_sources::file_options::{FileFormat, FileOptions};
+use tempfile::TempPath;
 use url::Url;
 
-use self::by_name::FormatAdapter;
 pub(crate) use self::fingerprint::{fingerprint, hash};
+use self::kind::FileKind;
 pub(crate) use self::memory::load;
 pub(crate) use self::parquet_format::PruneWithoutFloats;
+use self::pattern::Pattern;
 pub(crate) use self::shared_reads::SharedReads;
 use crate::error::{EngineError, Result};
 
 /// Maximum depth of folders that are searched for files.
 const DEPTH_MAX: usize = 16;
 
-/// A kind of file, recognised by its extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum FileKind {
-    Parquet,
-    Csv,
-    Json,
-    Arrow,
-}
-
-impl FileKind {
-    fn of(path: &Path) -> Option<(Self, String)> {
-        let kind = match Format::from_path(path)? {
-            Format::Parquet => Self::Parquet,
-            Format::Csv => Self::Csv,
-            Format::Json => Self::Json,
-            Format::ArrowFile | Format::ArrowStream => Self::Arrow,
-            Format::Table => return None,
-        };
-        Some((kind, path.extension()?.to_str()?.to_owned()))
-    }
-
-    fn format(self) -> Arc<dyn FileFormat> {
-        match self {
-            Self::Parquet => Arc::new(parquet_format::Parquet::default()),
-            Self::Csv => Arc::new(FormatAdapter::new(csv::Csv::default())),
-            Self::Json => Arc::new(FormatAdapter::new(json::Json)),
-            Self::Arrow => Arc::new(FormatAdapter::new(arrow::Ipc)),
-        }
-    }
-}
-
-/// A table over a file, or over the files of a folder and of its `COLUMN=VALUE` subfolders.
-pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dyn TableProvider>> {
+/// A table over a file, over the files that a pattern matches, or over the files of a folder and of its `COLUMN=VALUE`
+/// subfolders. The query part of the location says how they are read.
+pub(crate) async fn open(context: &SessionContext, location: &Path) -> Result<Arc<dyn TableProvider>> {
+    let (path, options) = FileOptions::split(location)?;
     let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
-    let path = path.canonicalize().map_err(|e| fail(e.to_string()))?;
-    let (kind, extension) = if path.is_dir() {
+    if path == Path::new(STDIN) {
+        return Err(EngineError::Config("standard input is a table only of fetch and copy".into()));
+    }
+    let found = match Pattern::of(&path) {
+        Some(pattern) => by_pattern(context, &pattern, &options).await?,
+        None => by_path(&path.canonicalize().map_err(|e| fail(e.to_string()))?, &options)?,
+    };
+    table(context, &path, found, &options).await
+}
+
+/// Whether the name of a file stands for a format that can be read.
+pub fn is_known_file(path: &Path) -> bool {
+    FileKind::by_name(path).is_some()
+}
+
+/// The location of standard input.
+pub const STDIN: &str = "-";
+
+/// A table over a temporary file, which exists until the table is dropped.
+async fn open_temporary(context: &SessionContext, file: TempPath) -> Result<Arc<dyn TableProvider>> {
+    let found = by_path(&file, &FileOptions::default())?;
+    let inner = table(context, Path::new("standard input"), found, &FileOptions::default()).await?;
+    Ok(Arc::new(temporary::Temporary { inner, _file: file }))
+}
+
+/// Files of one kind.
+struct Found {
+    kind: FileKind,
+    /// The end of the names of the files that are read, of those in a folder.
+    suffix: String,
+    urls: Vec<ListingTableUrl>,
+    /// Where to look for the files.
+    paths: Vec<PathBuf>,
+}
+
+/// As a URL: in a plain path, `*`, `?` and `[` would be wildcards.
+fn url_of(path: &Path, pattern: Option<glob::Pattern>) -> Result<ListingTableUrl> {
+    let url = if path.is_dir() { Url::from_directory_path(path) } else { Url::from_file_path(path) };
+    let url = url.map_err(|()| EngineError::File(format!("{}: not an absolute path", path.display())))?;
+    Ok(ListingTableUrl::try_new(url, pattern)?)
+}
+
+/// A file, or the files of a folder.
+fn by_path(path: &Path, options: &FileOptions) -> Result<Found> {
+    let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
+    let (kind, suffix) = if path.is_dir() {
         let (mut found, mut unread) = (BTreeSet::new(), None);
         let mut give = |file: PathBuf| {
-            let Some(kind) = FileKind::of(&file) else { return };
-            if !is_read(&path, &file) {
+            let Some(kind) = kind_in_folder(&file, options) else { return };
+            if !is_read(path, &file) {
                 unread.get_or_insert(file);
             }
             found.insert(kind);
         };
-        look(&path, DEPTH_MAX, &mut give).map_err(|e| fail(e.to_string()))?;
-        if let Some(file) = hidden_file(&path).map_err(|e| fail(e.to_string()))? {
+        look(path, DEPTH_MAX, &mut give).map_err(|e| fail(e.to_string()))?;
+        if let Some(file) = hidden_file(path, options).map_err(|e| fail(e.to_string()))? {
             return Err(fail(format!(
                 "{}: hidden file in the folder of a table; move it elsewhere",
                 file.display()
@@ -104,26 +130,97 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             }
         }
     } else {
-        FileKind::of(&path).ok_or_else(|| {
-            fail("unknown kind of file; expected .parquet, .csv, .json, .jsonl, .arrow or .arrows".into())
-        })?
+        (FileKind::of_file(path, options)?, String::new())
     };
-    if kind == FileKind::Parquet {
-        let path = path.clone();
+    let suffix = if suffix.is_empty() { suffix } else { format!(".{suffix}") };
+    Ok(Found { kind, suffix, urls: vec![url_of(path, None)?], paths: vec![path.to_owned()] })
+}
+
+/// The kind of a file in a folder, and the end of its name that stands for it; `None` if it does not belong to a table.
+fn kind_in_folder(file: &Path, options: &FileOptions) -> Option<(FileKind, String)> {
+    let named = FileKind::by_name(file);
+    match FileKind::given(options, None) {
+        // All files are of the kind that is asked for.
+        Some(kind) => Some((kind, String::new())),
+        None => named,
+    }
+}
+
+/// The files that a pattern matches.
+async fn by_pattern(context: &SessionContext, pattern: &Pattern, options: &FileOptions) -> Result<Found> {
+    let paths = pattern.files()?;
+    let mut kinds = BTreeSet::new();
+    for path in &paths {
+        kinds.insert(FileKind::of_file(path, options)?);
+    }
+    let kind = match (kinds.pop_first(), kinds.is_empty()) {
+        (Some(kind), true) => kind,
+        _ => {
+            let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+            return Err(EngineError::File(format!(
+                "{first} and other files that match are of several kinds"
+            )));
+        }
+    };
+    let mut urls = paths.iter().map(|path| url_of(path, None)).collect::<Result<Vec<_>>>()?;
+    if pattern.has_partitions() {
+        urls = vec![partitioned(context, pattern, &paths).await?];
+    }
+    Ok(Found { kind, suffix: String::new(), urls, paths })
+}
+
+/// The files of a pattern as those of a folder with subfolders named `COLUMN=VALUE`, which are columns.
+async fn partitioned(
+    context: &SessionContext,
+    pattern: &Pattern,
+    paths: &[PathBuf],
+) -> Result<ListingTableUrl> {
+    let folder = &pattern.folder;
+    let fail = |reason: String| EngineError::File(format!("{}: {reason}", folder.display()));
+    let name = pattern.file_name().and_then(|name| glob::Pattern::new(name).ok());
+    let url = url_of(&folder.canonicalize().map_err(|e| fail(e.to_string()))?, name)?;
+    let state = context.state();
+    let store = context.runtime_env().object_store(url.object_store())?;
+    let listed: Vec<_> = url.list_all_files(&state, store.as_ref(), "").await?.try_collect().await?;
+    let listed: BTreeSet<PathBuf> = listed.iter().map(by_name::path_of).collect::<Result<_, _>>()?;
+    if !paths.iter().eq(&listed) {
+        return Err(EngineError::bad_file(
+            format!("{}: a pattern must match all of its folders named COLUMN=VALUE", folder.display()),
+            "read the folder, and use a condition on the column",
+        ));
+    }
+    Ok(url)
+}
+
+/// A table over files that were found; `path` is what they are called in messages.
+async fn table(
+    context: &SessionContext,
+    path: &Path,
+    found: Found,
+    options: &FileOptions,
+) -> Result<Arc<dyn TableProvider>> {
+    let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
+    let Found { kind, suffix, urls, paths } = found;
+    let format = kind.format(path, options)?;
+    let is_parquet = kind.format == FileFormat::Parquet;
+    if is_parquet {
         let checked = tokio::task::spawn_blocking(move || {
             let mut files = Vec::new();
-            look(&path, DEPTH_MAX, &mut |path| files.push(path))
-                .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
-            files.iter().filter(|path| FileKind::of(path).is_some()).try_for_each(|path| parquet::check(path))
+            for path in &paths {
+                look(path, DEPTH_MAX, &mut |file| files.push((file, path.is_dir())))
+                    .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+            }
+            let is_part = |file: &Path| FileKind::by_name(file).is_some_and(|(named, _)| named == kind);
+            files
+                .iter()
+                .filter(|(file, inside)| !inside || is_part(file))
+                .try_for_each(|(file, _)| parquet::check(file))
         });
         checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
     }
-    // As a URL: in a plain path, `*`, `?` and `[` would be wildcards.
-    let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
-    let url = url.map_err(|()| fail("not an absolute path".into()))?;
-    let options = ListingOptions::new(kind.format()).with_file_extension(format!(".{extension}"));
-    let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
-        .with_listing_options(options)
+    let listing = ListingOptions::new(format).with_file_extension(suffix);
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(listing)
         .with_expr_adapter_factory(Arc::new(parquet::UniqueNames))
         .infer_partitions_from_path(&context.state())
         .await?
@@ -143,8 +240,11 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
                 other => other,
             }
         })?;
+    if let Some(schema) = &config.file_schema {
+        columns::check_types(schema, options)?;
+    }
     let config = match &config.file_schema {
-        Some(schema) if kind == FileKind::Parquet => {
+        Some(schema) if is_parquet => {
             let schema = Arc::new(wide_keys::with_wide_keys_of_columns(schema));
             config.with_schema(schema)
         }
@@ -160,11 +260,11 @@ fn is_read(folder: &Path, file: &Path) -> bool {
 }
 
 /// Finds a hidden file of a known kind. A scan would read it as part of the table, but it is usually a copy.
-fn hidden_file(folder: &Path) -> std::io::Result<Option<PathBuf>> {
+fn hidden_file(folder: &Path, options: &FileOptions) -> std::io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if is_hidden && entry.file_type()?.is_file() && FileKind::of(&entry.path()).is_some() {
+        if is_hidden && entry.file_type()?.is_file() && kind_in_folder(&entry.path(), options).is_some() {
             return Ok(Some(entry.path()));
         }
     }

@@ -22,7 +22,8 @@ pub(super) fn check(path: &Path) -> Result<()> {
         return Ok(());
     }
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|e| {
-        EngineError::File(format!("{}: incomplete or damaged Parquet file: {e}", path.display()))
+        let message = format!("{}: incomplete or damaged Parquet file: {e}", path.display());
+        EngineError::bad_file(message, "write the file again")
     })?;
     columns::unique(path, metadata.schema())
 }

@@ -2,6 +2,7 @@
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
 use arrow_flight::sql::{
     CommandGetCrossReference, CommandGetDbSchemas, CommandGetExportedKeys, CommandGetImportedKeys,
     CommandGetPrimaryKeys, CommandGetTables, CommandGetXdbcTypeInfo, SqlInfo, XdbcDataType,
@@ -86,12 +87,36 @@ async fn tables_are_listed_with_their_columns() {
 }
 
 #[tokio::test]
-async fn keys_are_empty_and_types_are_listed() {
+async fn primary_keys_are_listed() {
+    let (_running, mut client) = Running::open().await;
+    for (catalog, schema, table, expected) in [
+        (None, None, "numbers", &["text", "n"][..]),
+        (Some("datafusion"), Some("public"), "line_item", &["n"]),
+        (None, Some("information_schema"), "numbers", &[]),
+        (Some("other"), None, "numbers", &[]),
+        (None, None, "types", &[]),
+    ] {
+        let request = CommandGetPrimaryKeys {
+            catalog: catalog.map(str::to_owned),
+            db_schema: schema.map(str::to_owned),
+            table: table.to_owned(),
+        };
+        let info = client.get_primary_keys(request).await.unwrap();
+        let found = rows(&mut client, info).await;
+        assert_eq!(texts(&found, 3), expected, "{catalog:?} {schema:?} {table}");
+        assert_eq!(texts(&found, 4), vec![format!("{table}_pkey"); expected.len()]);
+        let places: Vec<_> = found.column(5).as_primitive::<Int32Type>().values().to_vec();
+        assert_eq!(places, (1..=expected.len() as i32).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn other_keys_are_empty_and_types_are_listed() {
     let (_running, mut client) = Running::open().await;
     let info = client.get_table_types().await.unwrap();
     assert_eq!(texts(&rows(&mut client, info).await, 0), ["TABLE", "VIEW"]);
     let table = || "numbers".to_owned();
-    let primary = CommandGetPrimaryKeys { table: table(), ..CommandGetPrimaryKeys::default() };
+    let primary = CommandGetPrimaryKeys { table: "types".to_owned(), ..CommandGetPrimaryKeys::default() };
     let imported = CommandGetImportedKeys { table: table(), ..CommandGetImportedKeys::default() };
     let exported = CommandGetExportedKeys { table: table(), ..CommandGetExportedKeys::default() };
     let cross = CommandGetCrossReference { pk_table: table(), fk_table: table(), ..Default::default() };

@@ -71,6 +71,21 @@ enum Statement {
     Panic,
 }
 
+/// The keys: `numbers` has one of two columns, whose rows are not in order.
+fn keys() -> RecordBatch {
+    let texts = |texts: [&str; 3]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
+    let positions = Arc::new(Int64Array::from(vec![2, 1, 1])) as ArrayRef;
+    let columns = [
+        ("table_catalog", texts(["datafusion"; 3])),
+        ("table_schema", texts(["public"; 3])),
+        ("table_name", texts(["numbers", "numbers", "line_item"])),
+        ("column_name", texts(["n", "text", "n"])),
+        ("constraint_name", texts(["numbers_pkey", "numbers_pkey", "line_item_pkey"])),
+        ("ordinal_position", positions),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
 impl Demo {
     pub(crate) fn new() -> Self {
         let numbers = RecordBatch::try_from_iter_with_nullable([
@@ -133,6 +148,9 @@ impl Demo {
     fn parse(&self, text: &str) -> Result<Statement, Failure> {
         if text.contains("information_schema.tables") {
             return Ok(Statement::Tables);
+        }
+        if text.contains("information_schema.key_column_usage") {
+            return Ok(Statement::Select(keys()));
         }
         let words: Vec<&str> = text.split_whitespace().collect();
         Ok(match words.as_slice() {

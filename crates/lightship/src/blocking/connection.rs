@@ -1,8 +1,11 @@
 //! Connections and the results of queries.
 
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -103,6 +106,8 @@ impl Connection {
         let (messages, batches) = mpsc::channel(1);
         let (cancel, mut asked) = watch::channel(false);
         let (shared, statement) = (self.0.clone(), statement.into());
+        let is_of_node = matches!(self.locations(), [Location::Node { .. } | Location::NodeUnix { .. }]);
+        let affected = (is_of_node && statement.is_insert()).then_some(0);
         let work = async move {
             tokio::select! {
                 () = deliver(idle, &shared, statement, begun, &messages) => {}
@@ -116,7 +121,8 @@ impl Connection {
             begun: None,
             work: Some(Work { beginning, batches, _task: spawn(work)? }),
             canceller: Canceller(Arc::new(cancel)),
-            rows: 0,
+            progress: Arc::default(),
+            affected,
             report: Arc::default(),
             ended: None,
         })
@@ -296,6 +302,27 @@ struct Work {
     _task: Task<()>,
 }
 
+/// How many rows of a result have arrived, and how many are expected.
+#[derive(Debug, Default)]
+pub struct RowProgress {
+    rows: AtomicU64,
+    /// 0 if it is not known.
+    estimate: AtomicU64,
+}
+
+impl RowProgress {
+    /// Rows that have arrived.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Rows that there will be, as far as is known: an estimate, until all have arrived.
+    pub fn rows_max(&self) -> Option<u64> {
+        let estimate = self.estimate.load(Ordering::Relaxed);
+        (estimate > 0).then(|| estimate.max(self.rows()))
+    }
+}
+
 /// The rows of a query, while they arrive. Dropping it cancels the query.
 pub struct Reader {
     process: u32,
@@ -304,7 +331,9 @@ pub struct Reader {
     /// `None` after the end.
     work: Option<Work>,
     canceller: Canceller,
-    rows: u64,
+    progress: Arc<RowProgress>,
+    /// Rows that an INSERT has added, as far as is known; `None` for a query.
+    affected: Option<u64>,
     report: Arc<OnceLock<Report>>,
     ended: Option<Result<()>>,
 }
@@ -319,7 +348,10 @@ impl Reader {
         if let (None, Some(Work { beginning, .. })) = (&self.begun, &mut self.work) {
             let check = self.check;
             let begun = wait(beginning, &mut || check())?;
-            self.begun = Some(begun.map_err(|_| self.canceller.error())??);
+            let begun = begun.map_err(|_| self.canceller.error())??;
+            // Without an estimate it stays 0.
+            self.progress.estimate.store(begun.rows_estimate.unwrap_or(0), Ordering::Relaxed);
+            self.begun = Some(begun);
         }
         Ok(())
     }
@@ -341,7 +373,22 @@ impl Reader {
 
     /// Rows that were returned.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.progress.rows()
+    }
+
+    /// How far the result is, for those who give the reader away.
+    pub fn progress(&self) -> Arc<RowProgress> {
+        self.progress.clone()
+    }
+
+    /// Whether the statement adds rows to a table of a node. Its result is their number.
+    pub fn is_insert(&self) -> bool {
+        self.affected.is_some()
+    }
+
+    /// The number of rows that an INSERT at a node has added, once its result was read. `None` for a query.
+    pub fn affected(&self) -> Option<u64> {
+        self.affected.filter(|_| matches!(self.ended, Some(Ok(()))))
     }
 
     /// The report, once all rows were returned.
@@ -372,15 +419,20 @@ impl Reader {
         let check = self.check;
         let ended = match wait(batches.recv(), &mut || check()) {
             Ok(Some(Ok(Message::Batch(batch)))) => {
-                self.rows += batch.num_rows() as u64;
+                self.progress.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                if let (Some(affected), [counts]) = (&mut self.affected, batch.columns()) {
+                    let counts = counts.as_primitive_opt::<UInt64Type>().map(|counts| counts.values().iter());
+                    *affected = counts.into_iter().flatten().fold(*affected, |sum, n| sum.saturating_add(*n));
+                }
                 return Ok(Some(batch));
             }
             Ok(Some(Ok(Message::End(report)))) => {
                 let _ = self.report.set(*report);
+                self.progress.estimate.store(self.rows(), Ordering::Relaxed);
                 Ok(())
             }
             Ok(Some(Err(error))) | Err(error) => Err(error),
-            Ok(None) => Err(Error { rows: Some(self.rows), ..self.canceller.error() }),
+            Ok(None) => Err(Error { rows: Some(self.rows()), ..self.canceller.error() }),
         };
         self.work = None;
         self.ended.insert(ended).clone().map(|()| None)

@@ -43,7 +43,7 @@ use tokio::task::JoinHandle;
 
 use crate::{Error, ErrorKind, Result};
 
-pub use connection::{Canceller, Connection, Reader};
+pub use connection::{Canceller, Connection, Reader, RowProgress};
 pub use write::{Progress, copy, write};
 
 /// Called by those who wait. Its error ends the wait, and cancels what they wait for.

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod parameters;
+mod round_trip;
 
 use std::fs;
 use std::path::Path;
@@ -32,6 +33,23 @@ fn csv(folder: &Path, name: &str, numbers: std::ops::Range<i64>) -> Location {
 
 fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
     batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+}
+
+#[tokio::test]
+async fn options_of_a_file_are_part_of_its_location() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.csv");
+    fs::write(&path, "1;x\n2;y\n").expect("written");
+    let place = location(format!("{}?delimiter=;&header=false", path.display()));
+    let mut connection = connect(&place, &Options::default()).await.expect("opened");
+    let mut result = connection.query("select column_1 from t where column_2 = 'y'").await.expect("answered");
+    let batch = result.next().await.expect("rows").expect("a batch");
+    assert_eq!(numbers(&[batch]), [2]);
+    let tables = Location::Tables(vec![("a".into(), path.clone()), ("b".into(), path)]);
+    let mut connection = connect(&tables, &Options::default()).await.expect("opened");
+    let sql = "select count(*) as n from a cross join b";
+    let mut result = connection.query(sql).await.expect("answered");
+    assert_eq!(numbers(&[result.next().await.expect("rows").expect("a batch")]), [1]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use arrow_array::builder::{
 };
 use rusqlite::types::ValueRef;
 
-use super::functions::SharedNames;
+use super::functions::{SharedNames, array};
 use crate::encode::array::elements;
 use crate::error::{PgError, PgResult, code};
 use crate::types::oid;
@@ -30,6 +30,8 @@ pub(super) enum Column {
     Text(StringBuilder),
     /// Arrays of names and texts.
     Texts(ListBuilder<StringBuilder>),
+    /// Arrays and vectors of numbers of columns.
+    Numbers(ListBuilder<Int16Builder>),
 }
 
 impl Column {
@@ -47,6 +49,7 @@ impl Column {
             oid::TEXT_ARRAY | oid::NAME_ARRAY | oid::CHAR_ARRAY => {
                 Self::Texts(ListBuilder::new(StringBuilder::new()))
             }
+            oid::INT2_ARRAY | oid::INT2VECTOR => Self::Numbers(ListBuilder::new(Int16Builder::new())),
             _ => Self::Text(StringBuilder::new()),
         }
     }
@@ -80,6 +83,17 @@ impl Column {
                 builder.append_option(text.as_deref().and_then(elements));
                 return Ok(16 + text.map_or(0, |text| 8 * text.len()));
             }
+            Self::Numbers(builder) => {
+                let Some(text) = shown(value, names, oid) else {
+                    builder.append_null();
+                    return Ok(16);
+                };
+                let number = |item: Option<String>| {
+                    item.map(|item| item.trim().parse().map_err(|_| out_of_range(oid::INT2))).transpose()
+                };
+                builder.append_value(array(&text).into_iter().map(number).collect::<PgResult<Vec<_>>>()?);
+                return Ok(16 + 4 * text.len());
+            }
         }
         Ok(16)
     }
@@ -97,6 +111,7 @@ impl Column {
             Self::Date(mut builder) => Arc::new(builder.finish()),
             Self::Text(mut builder) => Arc::new(builder.finish()),
             Self::Texts(mut builder) => Arc::new(builder.finish()),
+            Self::Numbers(mut builder) => Arc::new(builder.finish()),
         }
     }
 }

@@ -8,6 +8,7 @@ use sqlparser::ast::{
 
 use super::names_of_types;
 use super::rewrite::parse;
+use super::sets;
 use crate::error::{PgError, PgResult, code};
 
 /// A call of a function.
@@ -283,7 +284,17 @@ pub(super) fn access(root: Expr, chain: Vec<AccessExpr>) -> PgResult<Expr> {
                 path.push(field);
                 Expr::CompoundIdentifier(path)
             }
-            // Fields of rows that functions return. There are none here.
+            // Fields of the rows of _pg_expandarray(), which are JSON.
+            (AccessExpr::Dot(Expr::Identifier(field)), value)
+                if matches!(field.value.to_lowercase().as_str(), "x" | "n") =>
+            {
+                Expr::Nested(Box::new(Expr::BinaryOp {
+                    left: Box::new(value),
+                    op: BinaryOperator::LongArrow,
+                    right: Box::new(string(field.value.to_lowercase())),
+                }))
+            }
+            // Those of other functions' rows. There are none here.
             (AccessExpr::Dot(_), _) => literal(Value::Null),
             (AccessExpr::Subscript(Subscript::Index { index }), value) => {
                 call("pg_subscript", vec![value, index])
@@ -302,24 +313,36 @@ pub(super) fn table_alias(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
 }
 
-/// A function in FROM as a subquery.
+/// A function in FROM as a subquery. `scalar` is its name in SQLite if it returns one value.
 pub(super) fn table_function(
     name: &str,
     args: Vec<Expr>,
+    has_ordinality: bool,
     alias: Option<TableAlias>,
+    scalar: Option<&str>,
 ) -> PgResult<TableFactor> {
-    let table = alias.as_ref().map_or(name, |alias| alias.name.value.as_str()).to_owned();
-    let column =
-        alias.as_ref().and_then(|alias| alias.columns.first()).map_or(&table, |column| &column.name.value);
-    let sql = match (name, args.as_slice()) {
-        ("generate_series", [first, last, ..]) => format!(
-            "WITH RECURSIVE g(v) AS (SELECT {first} WHERE {first} <= {last} UNION ALL SELECT v + 1 FROM g WHERE v < {last}) \
-             SELECT v AS \"{column}\" FROM g"
-        ),
-        ("pg_get_keywords", []) => "SELECT * FROM pg_get_keywords".into(),
-        // Arrays are NULL in all rows of the catalog.
-        ("unnest" | "_pg_expandarray", _) => format!("SELECT NULL AS \"{column}\" WHERE 0"),
-        _ => {
+    let table = alias.as_ref().map_or_else(|| name.to_owned(), |alias| folded(&alias.name));
+    let sql = match (sets::arrays(name, args.clone()), scalar) {
+        _ if name == "pg_get_keywords" => "SELECT * FROM pg_get_keywords".to_owned(),
+        (Some(arrays), _) => {
+            let number = Expr::Identifier(Ident::new(sets::NUMBER));
+            let mut found = sets::columns(name, &arrays, &number);
+            if has_ordinality {
+                found.push((Some("ordinality"), number.clone()));
+            }
+            let names = sets::column_names(found.iter().map(|(own, _)| *own), name, alias.as_ref());
+            let column = |(name, (_, value)): (&String, &(_, Expr))| {
+                format!("{value} AS {}", Ident::with_quote('"', name))
+            };
+            let columns: Vec<_> = names.iter().zip(&found).map(column).collect();
+            let condition = sets::is_element(number, arrays);
+            format!("SELECT {} FROM {} WHERE {condition}", columns.join(", "), sets::NUMBERS)
+        }
+        (None, Some(scalar)) => {
+            let names = sets::column_names([None], name, alias.as_ref());
+            format!("SELECT {} AS {}", call(scalar, args), Ident::with_quote('"', &names[0]))
+        }
+        (None, None) => {
             let message = format!("function {name}() does not exist in the catalog");
             return Err(PgError::new(code::UNDEFINED_FUNCTION, message));
         }

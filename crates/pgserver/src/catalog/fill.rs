@@ -13,7 +13,8 @@ use lightship_wire::control::{Plan, Query};
 use rusqlite::params;
 
 use super::functions::TypeName;
-use super::{Caller, Engine, tables};
+use super::sets::{NUMBER, NUMBERS, NUMBERS_MAX};
+use super::{Caller, Engine, keys, tables};
 use crate::error::{PgError, PgResult, code};
 use crate::types::{PgColumn, oid};
 
@@ -23,7 +24,7 @@ const COLUMNS: &str = "SELECT table_schema, table_name, column_name, is_nullable
     ORDER BY table_schema, table_name, ordinal_position";
 
 /// The most columns of all tables together.
-const COLUMNS_MAX: usize = 200_000;
+pub(super) const COLUMNS_MAX: usize = 200_000;
 /// OIDs from here on are the user's in PostgreSQL.
 const FIRST_OID: u32 = 16_384;
 
@@ -34,6 +35,8 @@ pub(super) struct TableEntry {
     pub(super) name: String,
     /// Name, type, and whether it may be NULL.
     pub(super) columns: Vec<(String, DataType, bool)>,
+    /// The columns of the primary key, in order; empty if there is none.
+    pub(super) key: Vec<String>,
 }
 
 /// OIDs that were given to schemas and tables. They stay the same while the server runs, because clients ask for a
@@ -47,7 +50,7 @@ impl Oids {
     /// Names beyond that are forgotten.
     const MAX: usize = 1 << 20;
 
-    fn of(&mut self, schema: &str, name: &str) -> u32 {
+    pub(super) fn of(&mut self, schema: &str, name: &str) -> u32 {
         if self.by_name.len() >= Self::MAX {
             self.by_name.clear();
         }
@@ -71,28 +74,33 @@ pub(super) async fn fetch(service: &dyn Service) -> PgResult<Vec<TableEntry>> {
         }
         read(&batch, &mut found)?;
     }
+    keys::fetch(service, &mut found).await?;
     Ok(found)
 }
 
-fn read(batch: &RecordBatch, found: &mut Vec<TableEntry>) -> PgResult<()> {
+/// The rows of a batch as texts; empty ones for NULL.
+pub(super) fn texts<const COLUMNS: usize>(batch: &RecordBatch) -> PgResult<Vec<[String; COLUMNS]>> {
     let texts =
         batch.columns().iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<Vec<_>, _>>()?;
-    if texts.len() < 5 {
-        return Err(PgError::new(code::INTERNAL_ERROR, "information_schema.columns lacks columns"));
+    if texts.len() < COLUMNS {
+        return Err(PgError::new(code::INTERNAL_ERROR, "information_schema lacks columns"));
     }
     let value = |column: usize, row: usize| {
         let column = texts[column].as_string::<i32>();
-        if column.is_null(row) { "" } else { column.value(row) }
+        if column.is_null(row) { String::new() } else { column.value(row).to_owned() }
     };
-    for row in 0..batch.num_rows() {
-        let (schema, name) = (value(0, row), value(1, row));
+    Ok((0..batch.num_rows()).map(|row| std::array::from_fn(|column| value(column, row))).collect())
+}
+
+fn read(batch: &RecordBatch, found: &mut Vec<TableEntry>) -> PgResult<()> {
+    for [schema, name, column, nullable, data_type] in texts::<5>(batch)? {
         if found.last().is_none_or(|table| table.schema != schema || table.name != name) {
-            found.push(TableEntry { schema: schema.into(), name: name.into(), columns: Vec::new() });
+            found.push(TableEntry { schema, name, columns: Vec::new(), key: Vec::new() });
         }
         // A type whose text Arrow does not read is shown as text; the rows have the right one.
-        let data_type = value(4, row).parse().unwrap_or(DataType::Utf8);
+        let data_type = data_type.parse().unwrap_or(DataType::Utf8);
         if let Some(table) = found.last_mut() {
-            table.columns.push((value(2, row).into(), data_type, value(3, row) != "NO"));
+            table.columns.push((column, data_type, nullable != "NO"));
         }
     }
     Ok(())
@@ -117,6 +125,10 @@ impl Engine {
         }
         sql.push_str("CREATE INDEX pg_class_oid ON pg_class (oid); CREATE INDEX pg_attribute_relid ON pg_attribute (attrelid);");
         sql.push_str("CREATE INDEX pg_type_oid ON pg_type (oid);");
+        sql.push_str(&format!(
+            "CREATE TABLE {NUMBERS} ({NUMBER} INTEGER PRIMARY KEY); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL \
+             SELECT i + 1 FROM n WHERE i < {NUMBERS_MAX}) INSERT INTO {NUMBERS} SELECT i FROM n;"
+        ));
         sql.push_str(tables::ROWS);
         sql.push_str("COMMIT;");
         self.connection.execute_batch(&sql)?;
@@ -162,6 +174,8 @@ impl Engine {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.relations.clear();
         names.schemas.clear();
+        names.indexes.clear();
+        names.constraints.clear();
         names.schemas.extend([
             (11, "pg_catalog".to_owned()),
             (2200, "public".into()),
@@ -171,7 +185,10 @@ impl Engine {
         transaction.execute_batch(
             "DELETE FROM pg_class; DELETE FROM pg_attribute; DELETE FROM pg_tables; \
              DELETE FROM pg_namespace WHERE oid > 13207; DELETE FROM information_schema_columns; \
-             DELETE FROM information_schema_tables; DELETE FROM information_schema_schemata;",
+             DELETE FROM information_schema_tables; DELETE FROM information_schema_schemata; \
+             DELETE FROM pg_index; DELETE FROM pg_constraint; DELETE FROM pg_indexes; \
+             DELETE FROM information_schema_table_constraints; DELETE FROM information_schema_key_column_usage; \
+             DELETE FROM information_schema_constraint_column_usage;",
         )?;
         {
             let mut class = transaction.prepare(
@@ -231,8 +248,17 @@ impl Engine {
                      is_insertable_into, is_typed) VALUES ('', ?1, ?2, 'BASE TABLE', 'NO', 'NO')",
                     params![table.schema, table.name],
                 )?;
-                for (index, (name, data_type, is_nullable)) in table.columns.iter().enumerate() {
-                    let pg = PgColumn::of(&Field::new(name, data_type.clone(), *is_nullable));
+                let columns: Vec<PgColumn> = table
+                    .columns
+                    .iter()
+                    .map(|(name, data_type, is_nullable)| {
+                        PgColumn::of(&Field::new(name, data_type.clone(), *is_nullable))
+                    })
+                    .collect();
+                let place = (relation, namespace);
+                keys::fill(&transaction, table, &columns, place, &mut self.oids, &mut names)?;
+                for (index, (name, _, is_nullable)) in table.columns.iter().enumerate() {
+                    let pg = &columns[index];
                     let is_list = crate::types::element_of(pg.oid).is_some();
                     let length = pg.length();
                     attribute.execute(params![
@@ -314,6 +340,10 @@ impl Engine {
             "UPDATE information_schema_schemata SET catalog_name = ?1 WHERE catalog_name <> ?1",
             "UPDATE information_schema_tables SET table_catalog = ?1 WHERE table_catalog <> ?1",
             "UPDATE information_schema_columns SET table_catalog = ?1, udt_catalog = ?1 WHERE table_catalog <> ?1",
+            "UPDATE information_schema_table_constraints SET constraint_catalog = ?1, table_catalog = ?1 WHERE table_catalog <> ?1",
+            "UPDATE information_schema_key_column_usage SET constraint_catalog = ?1, table_catalog = ?1 WHERE table_catalog <> ?1",
+            "UPDATE information_schema_constraint_column_usage SET constraint_catalog = ?1, table_catalog = ?1 \
+             WHERE table_catalog <> ?1",
         ] {
             transaction.execute(sql, params![caller.database])?;
         }

@@ -20,6 +20,17 @@ pub(super) struct Names {
     pub(super) schemas: HashMap<i64, String>,
     /// Name, element and kind by OID.
     pub(super) types: HashMap<i64, TypeName>,
+    /// Indexes by OID.
+    pub(super) indexes: HashMap<i64, IndexName>,
+    /// Definitions of constraints by OID.
+    pub(super) constraints: HashMap<i64, String>,
+}
+
+/// What is known of an index.
+pub(super) struct IndexName {
+    pub(super) definition: String,
+    /// The names of its columns, in quotes where they need them.
+    pub(super) columns: Vec<String>,
 }
 
 /// What is known of a type.
@@ -177,8 +188,8 @@ pub(super) fn quoted(name: &str) -> String {
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// Schema and name of `schema."Name"`. What is not in quotes is in lower case.
-fn split_name(text: &str) -> (Option<String>, String) {
+/// The parts of a name with dots. What is not in quotes is in lower case.
+pub(super) fn name_parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut is_quoted = false;
     for c in text.trim().chars() {
@@ -192,6 +203,12 @@ fn split_name(text: &str) -> (Option<String>, String) {
             }
         }
     }
+    parts
+}
+
+/// Schema and name of `schema."Name"`.
+fn split_name(text: &str) -> (Option<String>, String) {
+    let mut parts = name_parts(text);
     let name = parts.pop().unwrap_or_default();
     (parts.pop(), name)
 }
@@ -220,23 +237,19 @@ impl Aggregate<Collected, Option<String>> for ArrayAgg {
     }
 }
 
-/// Functions that are always NULL here: nothing has defaults, keys, indexes, comments or definitions.
+/// Functions that are always NULL here: nothing has defaults, comments or definitions.
 pub(super) const ALWAYS_NULL: &[&str] = &[
-    "_pg_expandarray",
     "col_description",
-    "generate_subscripts",
     "inet_client_addr",
     "inet_client_port",
     "inet_server_addr",
     "inet_server_port",
     "obj_description",
-    "pg_get_constraintdef",
     "pg_get_expr",
     "pg_get_function_arguments",
     "pg_get_function_identity_arguments",
     "pg_get_function_result",
     "pg_get_functiondef",
-    "pg_get_indexdef",
     "pg_get_partition_constraintdef",
     "pg_get_partkeydef",
     "pg_get_ruledef",
@@ -252,7 +265,6 @@ pub(super) const ALWAYS_NULL: &[&str] = &[
     "pg_sequence_last_value",
     "pg_tablespace_location",
     "shobj_description",
-    "unnest",
 ];
 
 /// Functions that are always true.
@@ -337,6 +349,25 @@ fn add_names(connection: &Connection, names: &SharedNames) -> Result<()> {
         Ok(oid.and_then(|oid| {
             with(&shared, |names| names.relations.get(&oid).map(|(schema, _)| is_visible(schema)))
         }))
+    })?;
+    let shared = names.clone();
+    connection.create_scalar_function("pg_get_indexdef", -1, flags, move |context| {
+        let Some(oid) = integer(context, 0) else { return Ok(None) };
+        // The whole definition, or that of a column.
+        let column = integer(context, 1).unwrap_or(0);
+        Ok(with(&shared, |names| {
+            let index = names.indexes.get(&oid)?;
+            match usize::try_from(column) {
+                Ok(0) => Some(index.definition.clone()),
+                Ok(column) => Some(index.columns.get(column - 1).cloned().unwrap_or_default()),
+                Err(_) => Some(String::new()),
+            }
+        }))
+    })?;
+    let shared = names.clone();
+    connection.create_scalar_function("pg_get_constraintdef", -1, flags, move |context| {
+        let oid = integer(context, 0);
+        Ok(oid.and_then(|oid| with(&shared, |names| names.constraints.get(&oid).cloned())))
     })?;
     // The OID that a name or number stands for.
     let shared = names.clone();

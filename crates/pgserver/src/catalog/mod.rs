@@ -5,8 +5,10 @@ mod expr;
 mod fill;
 mod functions;
 mod guard;
+mod keys;
 mod recognise;
 mod rewrite;
+mod sets;
 mod tables;
 mod texts;
 
@@ -25,7 +27,7 @@ pub(crate) use self::recognise::CatalogQuery;
 use self::column::Column;
 use self::fill::TableEntry;
 use self::functions::SharedNames;
-use self::recognise::recognise;
+use self::recognise::{Aliases, recognise};
 use self::rewrite::Rewriter;
 use self::tables::type_of_column;
 use crate::error::{PgError, PgResult, code};
@@ -185,11 +187,11 @@ impl Catalog {
             let caller =
                 Caller { user: String::new(), database: String::new(), process: 0, settings, now_us: 0 };
             engine.prepare(tables, &caller)?;
-            let CatalogQuery { query, parameters, columns: known, .. } = query;
+            let CatalogQuery { query, parameters, columns: known, aliases, .. } = query;
             let sql = Rewriter::new(&caller).rewrite(query)?;
             engine.guarded(waits, |engine| {
                 let statement = engine.connection.prepare(&sql).map_err(|error| failed(&error))?;
-                Ok((parameters, columns(&statement, known.as_deref())))
+                Ok((parameters, columns(&statement, known.as_deref(), &aliases)))
             })
         });
         let described = described.await;
@@ -234,9 +236,9 @@ impl Engine {
         caller: &Caller,
         waits: Weak<()>,
     ) -> PgResult<RowStream> {
-        let known = query.columns;
+        let (known, aliases) = (query.columns, query.aliases);
         let sql = Rewriter::new(caller).rewrite(query.query)?;
-        self.guarded(waits, |engine| engine.collect(&sql, parameters, known.as_deref()))
+        self.guarded(waits, |engine| engine.collect(&sql, parameters, known.as_deref(), &aliases))
     }
 
     fn collect(
@@ -244,6 +246,7 @@ impl Engine {
         sql: &str,
         parameters: &[Value],
         known: Option<&[(String, Option<u32>)]>,
+        aliases: &Aliases,
     ) -> PgResult<RowStream> {
         tracing::trace!(sql, "query of the catalog");
         let mut statement = self.connection.prepare(sql).map_err(|error| failed(&error))?;
@@ -252,7 +255,7 @@ impl Engine {
             let message = format!("the statement has {wanted} parameters, and {} values", parameters.len());
             return Err(PgError::new(code::PROTOCOL_VIOLATION, message));
         }
-        let columns = columns(&statement, known);
+        let columns = columns(&statement, known, aliases);
         let mut builders: Vec<_> = columns.iter().map(|column| Column::new(column.oid)).collect();
         let mut rows =
             statement.query(params_from_iter(&parameters[..wanted])).map_err(|error| failed(&error))?;
@@ -281,13 +284,19 @@ impl Engine {
 }
 
 /// The columns of a statement's result.
-fn columns(statement: &rusqlite::Statement<'_>, known: Option<&[(String, Option<u32>)]>) -> Vec<PgColumn> {
+fn columns(
+    statement: &rusqlite::Statement<'_>,
+    known: Option<&[(String, Option<u32>)]>,
+    aliases: &Aliases,
+) -> Vec<PgColumn> {
     let column = |(index, column): (usize, rusqlite::Column<'_>)| {
         let known = known.and_then(|known| known.get(index));
         let name = known.map_or_else(|| column.name().to_owned(), |(name, _)| name.clone());
         let declared = column.decl_type().map(|declared| tables::declared(&declared.to_lowercase()));
-        let oid =
-            declared.or_else(|| known.and_then(|(_, oid)| *oid)).or_else(|| type_of_column(column.name()));
+        let oid = declared
+            .or_else(|| known.and_then(|(_, oid)| *oid))
+            .or_else(|| type_of_column(column.name()))
+            .or_else(|| aliases.get(column.name()).copied().flatten());
         PgColumn::new(name, oid.unwrap_or(oid::TEXT))
     };
     statement.columns().enumerate().map(column).collect()

@@ -1,11 +1,11 @@
 //! Which queries are about the catalog or the session, and the types of their columns and parameters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    BinaryOperator, Expr, Function, ObjectName, Query, SelectItem, Statement, TableFactor, UnaryOperator,
-    Value, ValueWithSpan, Visit as _, Visitor,
+    AccessExpr, BinaryOperator, Expr, Function, ObjectName, Query, Select, SelectItem, Statement,
+    TableFactor, UnaryOperator, Value, ValueWithSpan, Visit as _, Visitor,
 };
 
 use super::expr::{column_name, folded, parts, select_of};
@@ -14,7 +14,7 @@ use super::tables::type_of_column;
 use super::{names_of_types, tables};
 use crate::error::{PgError, PgResult, code};
 use crate::sql::lexer::{TokenKind, tokens, unquoted};
-use crate::types::oid;
+use crate::types::{element_of, oid};
 
 /// Functions about the session. A query that reads no table but calls one is answered here.
 const SESSION: &[&str] = &[
@@ -70,7 +70,12 @@ pub(crate) struct CatalogQuery {
     pub(super) columns: Option<Vec<(String, Option<u32>)>>,
     /// Types of its parameters; 0 for unknown.
     pub(super) parameters: Vec<u32>,
+    /// Types of the columns that its subqueries name.
+    pub(super) aliases: Aliases,
 }
+
+/// Types of columns by the names that subqueries give them; `None` where the same name has several types.
+pub(super) type Aliases = HashMap<String, Option<u32>>;
 
 /// Whether a statement may be one for the catalog. It is only if it mentions something of it.
 pub(super) fn may_be(sql: &str) -> bool {
@@ -144,6 +149,7 @@ struct Mentions {
     others: Vec<String>,
     calls_session: bool,
     parameters: Vec<u32>,
+    aliases: Aliases,
 }
 
 impl Mentions {
@@ -169,6 +175,18 @@ impl Visitor for Mentions {
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         if let Some(with) = &query.with {
             self.ctes.extend(with.cte_tables.iter().map(|cte| folded(&cte.alias.name)));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { expr, alias } = item
+                && let Some(oid) = type_of(expr)
+            {
+                let known = self.aliases.entry(folded(alias)).or_insert(Some(oid));
+                *known = known.filter(|known| *known == oid);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -275,6 +293,9 @@ pub(super) fn recognise(sql: &str) -> PgResult<Option<CatalogQuery>> {
     }
     let columns = select_of(&query).and_then(|select| {
         // Quotes in names are doubled in the syntax tree.
+        let type_of = |expr: &Expr| {
+            type_of(expr).or_else(|| mentions.aliases.get(&column_name(expr)).copied().flatten())
+        };
         let named = |name: String, expr: &Expr| Some((name.replace("\"\"", "\""), type_of(expr)));
         let column = |item: &SelectItem| match item {
             SelectItem::UnnamedExpr(expr) => named(column_name(expr), expr),
@@ -288,6 +309,7 @@ pub(super) fn recognise(sql: &str) -> PgResult<Option<CatalogQuery>> {
         query,
         columns,
         parameters: mentions.parameters,
+        aliases: mentions.aliases,
     }))
 }
 
@@ -351,7 +373,11 @@ fn type_of_function(function: &Function) -> Option<u32> {
         | "array_length"
         | "array_upper"
         | "array_lower"
+        | "array_position"
         | "cardinality"
+        | "generate_series"
+        | "generate_subscripts"
+        | "age"
         | "length"
         | "strpos"
         | "char_length"
@@ -368,7 +394,11 @@ fn type_of_function(function: &Function) -> Option<u32> {
         | "pg_is_other_temp_schema"
         | "pg_has_role"
         | "pg_relation_is_publishable" => oid::BOOL,
-        "array" | "array_agg" | "string_to_array" => oid::TEXT_ARRAY,
+        "array" | "array_agg" | "string_to_array" | "parse_ident" => oid::TEXT_ARRAY,
+        "unnest" => match first_argument(function)? {
+            oid::OIDVECTOR => oid::OID,
+            array => element_of(array)?,
+        },
         "now"
         | "current_timestamp"
         | "transaction_timestamp"
@@ -405,7 +435,7 @@ fn wider(left: Option<u32>, right: Option<u32>) -> Option<u32> {
 }
 
 /// The type of an expression, as far as it can be told without its tables.
-fn type_of(expr: &Expr) -> Option<u32> {
+pub(super) fn type_of(expr: &Expr) -> Option<u32> {
     match expr {
         Expr::Identifier(name)
             if name.quote_style.is_none()
@@ -462,6 +492,15 @@ fn type_of(expr: &Expr) -> Option<u32> {
             .iter()
             .find_map(|when| type_of(&when.result))
             .or_else(|| type_of(else_result.as_deref()?)),
+        // Of the rows of _pg_expandarray().
+        Expr::CompoundFieldAccess { access_chain, .. } => match access_chain.last()? {
+            AccessExpr::Dot(Expr::Identifier(field)) => match field.value.to_lowercase().as_str() {
+                "x" => Some(oid::INT2),
+                "n" => Some(oid::INT4),
+                _ => None,
+            },
+            _ => None,
+        },
         Expr::Subquery(query) => match select_of(query)?.projection.first()? {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => type_of(expr),
             _ => None,

@@ -5,27 +5,32 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Function, Ident, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select,
-    SelectItem, TableFactor, Value, ValueWithSpan, VisitMut as _, VisitorMut, WindowType,
+    TableFactor, Value, ValueWithSpan, VisitMut as _, VisitorMut, WindowType,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::expr::{
-    access, argument, arguments, call, cast, column_name, doubled, enclose, folded, function_name, in_array,
-    like, literal, not, number, operator, parts, plain_operator, string, table_alias, table_function, take,
+    access, argument, arguments, call, cast, doubled, enclose, folded, function_name, in_array, like,
+    literal, not, number, operator, parts, plain_operator, string, table_alias, table_function, take,
 };
 use super::functions::{ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO};
+use super::recognise::type_of;
+use super::sets::{self, Growth};
 use super::{Caller, tables};
 use crate::encode::datetime::DAY_US;
 use crate::error::{PgError, PgResult, code};
+use crate::types::oid;
 
 /// Functions of SQLite, and those that are added to it, by their names in PostgreSQL.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("abs", "abs"),
     ("array_agg", "array_agg"),
+    ("array_cat", "pg_array_cat"),
     ("array_length", "array_length"),
     ("array_lower", "array_lower"),
+    ("array_position", "array_position"),
     ("array_to_string", "array_to_string"),
     ("array_upper", "array_upper"),
     ("avg", "avg"),
@@ -35,10 +40,12 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("char_length", "length"),
     ("coalesce", "coalesce"),
     ("concat", "concat"),
+    ("concat_ws", "concat_ws"),
     ("count", "count"),
     ("current_setting", "current_setting"),
     ("dense_rank", "dense_rank"),
     ("every", "min"),
+    ("format", "pg_format"),
     ("format_type", "format_type"),
     ("greatest", "max"),
     ("json_agg", "json_group_array"),
@@ -53,7 +60,10 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("min", "min"),
     ("nullif", "nullif"),
     ("octet_length", "octet_length"),
+    ("parse_ident", "parse_ident"),
     ("pg_encoding_to_char", "pg_encoding_to_char"),
+    ("pg_get_constraintdef", "pg_get_constraintdef"),
+    ("pg_get_indexdef", "pg_get_indexdef"),
     ("pg_get_userbyid", "pg_get_userbyid"),
     ("pg_size_pretty", "pg_size_pretty"),
     ("pg_table_is_visible", "pg_table_is_visible"),
@@ -82,11 +92,13 @@ const INTERNAL: &[&str] = &[
     "pg_bool",
     "pg_bool_text",
     "pg_btrim",
+    "pg_expanded",
     "pg_ilike",
     "pg_in_array",
     "pg_iregex",
     "pg_like",
     "pg_ltrim",
+    "pg_nth",
     "pg_regclass",
     "pg_regclass_name",
     "pg_regex",
@@ -94,9 +106,12 @@ const INTERNAL: &[&str] = &[
     "pg_regnamespace_name",
     "pg_regtype",
     "pg_replace",
+    "pg_rows",
     "pg_rtrim",
+    "pg_series",
     "pg_strpos",
     "pg_subscript",
+    "pg_subscripts",
 ];
 
 /// Operators of JSON, which SQLite has as functions.
@@ -171,11 +186,12 @@ pub(super) struct Rewriter<'a> {
     caller: &'a Caller,
     /// Names of common table expressions, which are no relations of the catalog.
     ctes: BTreeSet<String>,
+    growth: Growth,
 }
 
 impl<'a> Rewriter<'a> {
     pub(super) fn new(caller: &'a Caller) -> Self {
-        Self { caller, ctes: BTreeSet::new() }
+        Self { caller, ctes: BTreeSet::new(), growth: Growth::new() }
     }
 
     /// The query as SQLite understands it.
@@ -210,6 +226,8 @@ impl<'a> Rewriter<'a> {
             | "pg_postmaster_start_time"
             | "pg_conf_load_time" => Some(number(self.caller.now_us)),
             "current_date" => Some(number(self.caller.now_us.div_euclid(DAY_US))),
+            // Of a transaction before all others.
+            "age" => Some(number(i32::MAX)),
             _ => None,
         };
         if let Some(fixed) = fixed {
@@ -269,6 +287,9 @@ impl<'a> Rewriter<'a> {
                 }
                 _ => return Ok(()),
             },
+            Expr::CompoundIdentifier(idents) if let Some(value) = idents.last().and_then(system_column) => {
+                value
+            }
             Expr::CompoundIdentifier(idents) => {
                 // pg_catalog.pg_class.relname
                 let schema = idents[0].value.to_lowercase();
@@ -282,7 +303,10 @@ impl<'a> Rewriter<'a> {
                     "current_user" | "session_user" | "user" | "current_role" => string(&*self.caller.user),
                     "current_catalog" => string(&*self.caller.database),
                     "current_schema" => string("public"),
-                    _ => return Ok(()),
+                    _ => match system_column(ident) {
+                        Some(value) => value,
+                        None => return Ok(()),
+                    },
                 }
             }
             Expr::Cast { expr, data_type, array, .. } => cast(take(expr), data_type, *array),
@@ -303,6 +327,8 @@ impl<'a> Rewriter<'a> {
                         }
                         BinaryOperator::And | BinaryOperator::Or => Ok(()),
                         _ => {
+                            compare_as_boolean(left, right);
+                            compare_as_boolean(right, left);
                             enclose(left);
                             enclose(right);
                             Ok(())
@@ -357,10 +383,11 @@ impl<'a> Rewriter<'a> {
     }
 
     fn factor(&mut self, factor: &mut TableFactor) -> PgResult<()> {
-        let (name, args, alias) = match factor {
+        let (name, args, has_ordinality, alias) = match factor {
             TableFactor::Table { name, args: None, alias, .. } => {
                 let (schema, relation) = parts(name);
-                if schema.is_none() && self.ctes.contains(&relation) {
+                let is_of_query = self.ctes.contains(&relation) || relation == sets::NUMBERS;
+                if schema.is_none() && is_of_query {
                     return Ok(());
                 }
                 let Some(target) = tables::relation(schema.as_deref(), &relation) else {
@@ -373,18 +400,45 @@ impl<'a> Rewriter<'a> {
                 *name = ObjectName::from(Ident::new(target));
                 return Ok(());
             }
-            TableFactor::Table { name, args: Some(args), alias, .. } => {
+            TableFactor::Table { name, args: Some(args), alias, with_ordinality, .. } => {
                 let args = args.args.drain(..).filter_map(argument).collect();
-                (parts(name).1, args, alias.take())
+                (parts(name).1, args, *with_ordinality, alias.take())
             }
-            TableFactor::Function { name, args, alias, .. } => {
-                (parts(name).1, args.drain(..).filter_map(argument).collect(), alias.take())
+            TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+                let args = args.drain(..).filter_map(argument).collect();
+                (parts(name).1, args, *with_ordinality, alias.take())
             }
-            TableFactor::UNNEST { alias, .. } => ("unnest".to_owned(), Vec::new(), alias.take()),
+            TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
+                ("unnest".to_owned(), std::mem::take(array_exprs), *with_ordinality, alias.take())
+            }
             _ => return Ok(()),
         };
-        *factor = table_function(&name, args, alias)?;
+        let scalar =
+            |name: &str| FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, sqlite)| *sqlite);
+        *factor = table_function(&name, args, has_ordinality, alias, scalar(&name))?;
         Ok(())
+    }
+}
+
+/// The value of a column that every table of PostgreSQL has without naming it.
+fn system_column(name: &Ident) -> Option<Expr> {
+    match (name.quote_style, name.value.to_lowercase().as_str()) {
+        // The transaction that wrote the row: one before all others.
+        (None, "xmin") => Some(number(1)),
+        (None, "xmax" | "cmin" | "cmax") => Some(number(0)),
+        _ => None,
+    }
+}
+
+/// Compares a boolean column with a number rather than a text, as in `indisprimary = 't'`.
+fn compare_as_boolean(column: &Expr, value: &mut Expr) {
+    if !matches!(column, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        || type_of(column) != Some(oid::BOOL)
+    {
+        return;
+    }
+    if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) = value {
+        *value = call("pg_bool", vec![take(value)]);
     }
 }
 
@@ -402,6 +456,7 @@ impl VisitorMut for Rewriter<'_> {
             self.ctes.extend(with.cte_tables.iter().map(|cte| folded(&cte.alias.name)));
         }
         query.locks.clear();
+        sets::expand(query, &mut self.growth)?;
         if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by {
             keys.iter_mut().for_each(place_nulls);
         }
@@ -416,20 +471,7 @@ impl VisitorMut for Rewriter<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<PgError> {
-        for item in &mut select.projection {
-            match item {
-                // A column must not be named after what its expression is rewritten to.
-                SelectItem::UnnamedExpr(expr) => {
-                    let alias = Ident::with_quote('"', column_name(expr));
-                    let expr = take(expr);
-                    *item = SelectItem::ExprWithAlias { expr, alias };
-                }
-                SelectItem::ExprWithAlias { alias, .. } if alias.quote_style.is_none() => {
-                    *alias = Ident::with_quote('"', alias.value.to_lowercase());
-                }
-                _ => {}
-            }
-        }
+        sets::name_columns(select);
         ControlFlow::Continue(())
     }
 

@@ -60,6 +60,7 @@ INSERT INTO pg_roles VALUES ('', 0, 1, 0, 0, 1, 0, -1, NULL, NULL, 0, NULL, 10);
 INSERT INTO pg_authid VALUES (10, '', 0, 1, 0, 0, 1, 0, 0, -1, NULL, NULL);
 INSERT INTO pg_user VALUES ('', 10, 0, 0, 0, 0, NULL, NULL, NULL);
 INSERT INTO pg_proc (oid, proname, pronamespace, prokind) VALUES ('array_recv', 'array_recv', 11, '');
+INSERT INTO information_schema_character_sets (character_set_name, character_repertoire, form_of_use) VALUES ('UTF8', 'UCS', 'UTF8');
 INSERT INTO pg_get_keywords VALUES ('ilike', 'T', 1, 'reserved', 'can be bare label'),
     ('limit', 'R', 0, 'reserved', 'requires AS'), ('offset', 'R', 0, 'reserved', 'requires AS'),
     ('returning', 'R', 0, 'reserved', 'requires AS');
@@ -85,6 +86,7 @@ pub(super) fn declared(name: &str) -> u32 {
         "int2vector_text" => oid::INT2VECTOR,
         "oidvector_text" => oid::OIDVECTOR,
         "_text" => oid::TEXT_ARRAY,
+        "_int2_text" => oid::INT2_ARRAY,
         _ => oid::TEXT,
     }
 }

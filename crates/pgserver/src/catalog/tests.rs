@@ -29,6 +29,7 @@ fn engine() -> Engine {
         schema: schema.into(),
         name: name.into(),
         columns: columns.clone(),
+        key: if schema == "other" { vec!["name".into(), "id".into()] } else { Vec::new() },
     };
     let tables = vec![table("other", "Odd Name"), table("public", "lineitem")];
     engine.prepare(Some(Arc::new(tables)), &caller()).unwrap();
@@ -120,11 +121,109 @@ async fn columns_and_keys_come_in_one_result() {
         JOIN pg_type t ON atttypid = t.oid WHERE attnum > 0 AND relkind IN ('r', 'v') AND n.nspname = 'public' \
         UNION ALL SELECT n.oid, relname, NULL, NULL, NULL, NULL, k.oid FROM pg_class \
         JOIN pg_namespace n ON relnamespace = n.oid JOIN pg_constraint k ON pg_class.oid = k.conrelid \
-        WHERE contype IN ('p', 'u') ORDER BY namespace_id, relname, attnum, key_id";
+        WHERE contype IN ('p', 'u') AND n.nspname = 'public' ORDER BY namespace_id, relname, attnum, key_id";
     let row = |name: &str, kind: &str, number: u8| format!("2200|lineitem|0|{name}|{kind}|{number}|");
     let expected =
         [row("id", "int8", 1), row("price", "numeric", 2), row("name", "text", 3), row("ship", "date", 4)];
     check(sql, &expected.each_ref().map(String::as_str)).await;
+}
+
+#[tokio::test]
+async fn keys_are_constraints_with_an_index() {
+    check(
+        "select conname, contype, conkey, conrelid::regclass, pg_get_constraintdef(oid) from pg_constraint",
+        &["Odd Name_pkey|p|[3, 1]|other.\"Odd Name\"|PRIMARY KEY (name, id)"],
+    )
+    .await;
+    check(
+        "select c.relname, c.relkind, i.indkey, i.indkey[0], i.indisprimary, pg_get_indexdef(c.oid, 2, true), \
+         pg_get_indexdef(c.oid) from pg_index i join pg_class c on c.oid = i.indexrelid where i.indisprimary = 't'",
+        &["Odd Name_pkey|i|[3, 1]|3|true|id|\
+           CREATE UNIQUE INDEX \"Odd Name_pkey\" ON other.\"Odd Name\" USING btree (name, id)"],
+    )
+    .await;
+    check(
+        "select table_name, column_name, ordinal_position from information_schema.key_column_usage order by 3",
+        &["Odd Name|name|1", "Odd Name|id|2"],
+    )
+    .await;
+    check("select constraint_type from information_schema.table_constraints", &["PRIMARY KEY"]).await;
+    check("select relname from pg_class where relhasindex", &["Odd Name"]).await;
+}
+
+#[tokio::test]
+async fn sets_of_rows_are_returned() {
+    // Beside each other in a list of columns, as many as the longest has.
+    let sql = "select unnest('{a,b,c}'::text[]) as x, generate_series(1, 2) as n from pg_am where oid = 2";
+    check(sql, &["a|1", "b|2", "c|"]).await;
+    let sql = "select unnest(indkey) as k, generate_subscripts(indkey, 1), (information_schema._pg_expandarray(indkey)).n \
+        from pg_index";
+    check(sql, &["3|0|1", "1|1|2"]).await;
+    // In FROM, on their own and with tables beside them.
+    check("select * from unnest('{x,y}'::text[]) with ordinality as u(t, n), pg_am where oid = 2 order by n desc", &[
+        "y|2|2|heap|heap_tableam_handler|t",
+        "x|1|2|heap|heap_tableam_handler|t",
+    ])
+    .await;
+    let sql = "select u.position, a.attname, attnum from pg_constraint c \
+        cross join lateral unnest(c.conkey) with ordinality as u(attno, position) \
+        join pg_attribute a on a.attrelid = c.conrelid and a.attnum = attno order by u.position";
+    check(sql, &["1|name|3", "2|id|1"]).await;
+    let sql = "select k from pg_constraint, unnest(conkey) as k where k = any (conkey) and k > 1";
+    check(sql, &["3"]).await;
+    let sql = "select n, (select count(*) from generate_series(1, n)) from pg_am, generate_series(1, 3, 2) n where oid = 2";
+    check(sql, &["1|1", "3|3"]).await;
+    let sql = "select s[i] from string_to_array('a,b', ',') s, generate_series(array_lower(s.s, 1), 2) i, pg_am where oid = 2";
+    check(sql, &["a", "b"]).await;
+    let sql = "select x from pg_am, generate_series(3, 1, -1) x where oid = 2 union select 9 order by x";
+    check(sql, &["1", "2", "3", "9"]).await;
+    check("select count(*) from generate_series(5, 1) x, pg_am", &["0"]).await;
+    let error = ask(&mut engine(), "select generate_series(1, 2, 0) from pg_am", &[]).await.unwrap_err();
+    assert!(error.message.contains("step size"), "{error:?}");
+}
+
+#[tokio::test]
+async fn types_pass_through_subqueries() {
+    let sql = "with x as (select relhasindex and true as has, 'a' as note, relname as t from pg_class where relname = 'lineitem') \
+        select x.*, y.no from x, (select not relispartition as no from pg_class where relname = 'lineitem') y";
+    let (columns, rows) = ask(&mut engine(), sql, &[]).await.unwrap();
+    assert_eq!(rows, ["false|a|lineitem|true"]);
+    let types: Vec<u32> = columns.iter().map(|column| column.oid).collect();
+    assert_eq!(types, [oid::BOOL, oid::TEXT, oid::NAME, oid::BOOL]);
+}
+
+#[tokio::test]
+async fn functions_of_tools_are_known() {
+    let sql = "select format('%I.%I', 'public', 'Odd Name'), format('%1$s %s%% %L', 'a', 'it''s', null), \
+        parse_ident('\"A\".b'), array_position('{a,b}', 'b'), xmin, age(xmin), xmin is null from pg_am where oid = 2";
+    check(sql, &[r#"public."Odd Name"|a it's% NULL|[A, b]|2|1|2147483647|false"#]).await;
+    for sql in [
+        "select format('%s') from pg_am",
+        "select format('%z', 1) from pg_am",
+        "select format('%') from pg_am",
+    ] {
+        assert_eq!(ask(&mut engine(), sql, &[]).await.unwrap_err().code, code::DATA_EXCEPTION, "{sql}");
+    }
+    check(
+        "select oid from pg_am where amname = any (string_to_array('heap,btree', ',')) order by 1",
+        &["2", "403"],
+    )
+    .await;
+    check("select count(*) from pg_type where typisdefined = 'f'", &["0"]).await;
+}
+
+#[tokio::test]
+async fn sets_that_multiply_are_refused() {
+    let array = format!("array[{}]", ["a.oid"; 200].join(", "));
+    let mut sql = format!("select 1 from pg_am a, unnest({array}) x0");
+    for level in 1..9 {
+        let again = vec![format!("x{}", level - 1); 200].join(", ");
+        sql = format!("{sql}, lateral (select 1 from pg_am, unnest(array[{again}]) x{level}) y{level}");
+    }
+    let error = ask(&mut engine(), &sql, &[]).await.unwrap_err();
+    assert_eq!(error.code, code::PROGRAM_LIMIT, "{error:?}");
+    let long = "select count(*) from pg_am, generate_series(1, 100000000) x";
+    assert_eq!(ask(&mut engine(), long, &[]).await.unwrap_err().code, code::PROGRAM_LIMIT);
 }
 
 #[tokio::test]
@@ -250,7 +349,8 @@ fn nothing_is_written() {
         "PRAGMA table_info(pg_am)",
         "ATTACH ':memory:' AS x",
     ] {
-        let done = engine.guarded(Arc::downgrade(&waiting), |engine| engine.collect(sql, &[], None));
+        let done = engine
+            .guarded(Arc::downgrade(&waiting), |engine| engine.collect(sql, &[], None, &Aliases::new()));
         let error = done.err().unwrap_or_else(|| panic!("{sql} was run"));
         assert_eq!(error.code, code::FEATURE_NOT_SUPPORTED, "{sql}: {error:?}");
     }

@@ -5,10 +5,13 @@ use std::collections::HashSet;
 
 use regex::{Regex, RegexBuilder};
 use rusqlite::functions::FunctionFlags;
-use rusqlite::types::ValueRef;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Result};
 
-use super::functions::{array, array_text, check_length, failed, integer, quoted, text, too_large};
+use super::functions::{
+    array, array_text, check_length, failed, integer, name_parts, quoted, text, too_large,
+};
+use super::sets::NUMBERS_MAX;
 
 /// The most bytes of a compiled expression, and of a text that is matched with one.
 const REGEX_BYTES_MAX: usize = 256 << 10;
@@ -124,6 +127,11 @@ fn add_texts(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("quote_literal", 1, flags, |context| {
         Ok(text(context, 0).map(|value| format!("'{}'", value.replace('\'', "''"))))
     })?;
+    connection.create_scalar_function("pg_format", -1, flags, |context| {
+        let Some(pattern) = text(context, 0) else { return Ok(None) };
+        let args: Vec<_> = (1..context.len()).map(|at| text(context, at)).collect();
+        format_text(&pattern, &args).map(Some)
+    })?;
     connection.create_scalar_function("pg_size_pretty", 1, flags, |context| {
         Ok(integer(context, 0).map(|size| format!("{size} bytes")))
     })?;
@@ -212,6 +220,90 @@ fn add_texts(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// The subscript of the first element: vectors (`1 2`) are counted from 0.
+fn lower(items: &str) -> i64 {
+    if items.trim_start().starts_with('{') { 1 } else { 0 }
+}
+
+/// An element of an array: a number if it is one, so that it is compared as one.
+fn element(item: Option<String>) -> Value {
+    let Some(item) = item else { return Value::Null };
+    match item.parse::<i64>() {
+        Ok(number) if number.to_string() == item => Value::Integer(number),
+        _ => Value::Text(item),
+    }
+}
+
+/// The array of `count` numbers.
+fn numbers(first: i64, count: usize) -> Result<String> {
+    let mut out = String::from('{');
+    for (at, number) in (first..).take(count).enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        out.push_str(&number.to_string());
+        check_length(out.len())?;
+    }
+    out.push('}');
+    Ok(out)
+}
+
+/// A text in JSON.
+fn json_text(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `format()`: the text with its arguments in the places of `%s`, `%I` and `%L`. Widths are not supported.
+fn format_text(pattern: &str, args: &[Option<String>]) -> Result<String> {
+    let (mut out, mut next) = (String::new(), 0);
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut digits = String::new();
+        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+            digits.push(digit);
+        }
+        if !digits.is_empty() {
+            if chars.next() != Some('$') {
+                return Err(failed("format(): widths are not supported"));
+            }
+            let number: usize = digits.parse().unwrap_or(0);
+            next = number.checked_sub(1).ok_or_else(|| failed("format specifies argument 0"))?;
+        }
+        let kind = chars.next().ok_or_else(|| failed("unterminated format() type specifier"))?;
+        if kind == '%' {
+            out.push('%');
+            continue;
+        }
+        let arg = args.get(next).ok_or_else(|| failed("too few arguments for format()"))?;
+        next += 1;
+        match (kind, arg) {
+            ('s', arg) => out.push_str(arg.as_deref().unwrap_or_default()),
+            ('I', Some(name)) => out.push_str(&quoted(name)),
+            ('I', None) => return Err(failed("null values cannot be formatted as an SQL identifier")),
+            ('L', Some(text)) => out.push_str(&format!("'{}'", text.replace('\'', "''"))),
+            ('L', None) => out.push_str("NULL"),
+            (other, _) => {
+                return Err(failed(format!("unrecognized format() type specifier \"{other}\"")));
+            }
+        }
+        check_length(out.len())?;
+    }
+    Ok(out)
+}
+
 /// Functions of arrays, which are texts.
 fn add_arrays(connection: &Connection) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
@@ -229,13 +321,74 @@ fn add_arrays(connection: &Connection) -> Result<()> {
         let (Some(value), Some(items)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
         Ok(Some(array(&items).contains(&Some(value))))
     })?;
-    connection.create_scalar_function("pg_subscript", 2, flags, |context| {
-        let (Some(items), Some(index)) = (text(context, 0), integer(context, 1)) else { return Ok(None) };
-        let items = array(&items);
-        Ok(usize::try_from(index)
-            .ok()
-            .and_then(|index| items.into_iter().nth(index.checked_sub(1)?))
-            .flatten())
+    // By subscript, and by number from 1: those of vectors begin with 0.
+    for (name, is_number) in [("pg_subscript", false), ("pg_nth", true)] {
+        connection.create_scalar_function(name, 2, flags, move |context| {
+            let (Some(items), Some(index)) = (text(context, 0), integer(context, 1)) else {
+                return Ok(Value::Null);
+            };
+            let first = if is_number { 1 } else { lower(&items) };
+            let index = index.checked_sub(first).and_then(|index| usize::try_from(index).ok());
+            Ok(element(index.and_then(|index| array(&items).into_iter().nth(index)).flatten()))
+        })?;
+    }
+    // The number of rows of a set: as many as the longest of the arrays has elements.
+    connection.create_scalar_function("pg_rows", -1, flags, |context| {
+        let lengths = (0..context.len()).filter_map(|at| text(context, at)).map(|items| array(&items).len());
+        let rows = lengths.max().unwrap_or(0);
+        if rows > NUMBERS_MAX { Err(too_large()) } else { Ok(rows as i64) }
+    })?;
+    connection.create_scalar_function("pg_subscripts", -1, flags, |context| {
+        let Some(items) = text(context, 0) else { return Ok(None) };
+        numbers(lower(&items), array(&items).len()).map(Some)
+    })?;
+    connection.create_scalar_function("pg_series", -1, flags, |context| {
+        let (Some(first), Some(last)) = (integer(context, 0), integer(context, 1)) else { return Ok(None) };
+        let step = if context.len() > 2 { integer(context, 2) } else { Some(1) };
+        let Some(step) = step else { return Ok(None) };
+        if step == 0 {
+            return Err(failed("step size cannot equal zero"));
+        }
+        let (mut items, mut bytes, mut next) = (Vec::new(), 2, Some(first));
+        while let Some(number) = next.filter(|next| if step > 0 { *next <= last } else { *next >= last }) {
+            let item = number.to_string();
+            bytes += item.len() + 1;
+            check_length(bytes)?;
+            items.push(item);
+            next = number.checked_add(step);
+        }
+        Ok(Some(format!("{{{}}}", items.join(","))))
+    })?;
+    // An element with its number: (x, n).
+    connection.create_scalar_function("pg_expanded", 2, flags, |context| {
+        let (Some(items), Some(number)) = (text(context, 0), integer(context, 1)) else { return Ok(None) };
+        let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let Some(found) = index.and_then(|index| array(&items).into_iter().nth(index)) else {
+            return Ok(None);
+        };
+        let x = match element(found) {
+            Value::Integer(x) => x.to_string(),
+            Value::Text(x) => json_text(&x),
+            _ => "null".to_owned(),
+        };
+        Ok(Some(format!("{{\"x\":{x},\"n\":{number}}}")))
+    })?;
+    connection.create_scalar_function("pg_array_cat", 2, flags, |context| {
+        let both: Vec<_> = [0, 1].into_iter().filter_map(|at| text(context, at)).collect();
+        if both.is_empty() {
+            return Ok(None);
+        }
+        check_length(both.iter().map(|items| 2 * items.len()).sum())?;
+        Ok(Some(array_text(&both.iter().flat_map(|items| array(items)).collect::<Vec<_>>())))
+    })?;
+    connection.create_scalar_function("array_position", 2, flags, |context| {
+        let (Some(items), wanted) = (text(context, 0), text(context, 1)) else { return Ok(None) };
+        let at = array(&items).into_iter().position(|item| item == wanted);
+        Ok(at.map(|at| at as i64 + lower(&items)))
+    })?;
+    connection.create_scalar_function("parse_ident", -1, flags, |context| {
+        let parts = text(context, 0).map(|name| name_parts(&name).into_iter().map(Some).collect::<Vec<_>>());
+        Ok(parts.map(|parts| array_text(&parts)))
     })?;
     connection.create_scalar_function("array_to_string", -1, flags, |context| {
         let (Some(items), Some(by)) = (text(context, 0), text(context, 1)) else { return Ok(None) };
@@ -252,14 +405,19 @@ fn add_arrays(connection: &Connection) -> Result<()> {
             if by.is_empty() { vec![value] } else { value.split(&by).map(str::to_owned).collect() };
         Ok(Some(array_text(&parts.into_iter().map(Some).collect::<Vec<_>>())))
     })?;
-    for name in ["array_length", "array_upper", "cardinality"] {
+    for name in ["array_length", "cardinality"] {
         connection.create_scalar_function(name, -1, flags, |context| {
             let count = text(context, 0).map(|items| array(&items).len() as i64);
             Ok(count.filter(|count| *count > 0 || context.len() == 1))
         })?;
     }
+    connection.create_scalar_function("array_upper", 2, flags, |context| {
+        let Some(items) = text(context, 0) else { return Ok(None) };
+        let count = array(&items).len() as i64;
+        Ok((count > 0).then(|| lower(&items) + count - 1))
+    })?;
     connection.create_scalar_function("array_lower", 2, flags, |context| {
-        Ok(text(context, 0).filter(|items| !array(items).is_empty()).map(|_| 1))
+        Ok(text(context, 0).filter(|items| !array(items).is_empty()).map(|items| lower(&items)))
     })
 }
 

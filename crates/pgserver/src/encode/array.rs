@@ -15,11 +15,13 @@ pub(crate) struct Lists {
     items: Values,
     /// The type of the items.
     element: u32,
+    /// Whether they are `int2vector`: `1 2` as text, and counted from 0.
+    is_vector: bool,
 }
 
 impl Lists {
     /// The lists of an array, to be written as arrays of the type `element`.
-    pub(super) fn new(array: &ArrayRef, item: &FieldRef, element: u32) -> PgResult<Self> {
+    pub(super) fn new(array: &ArrayRef, item: &FieldRef, element: u32, is_vector: bool) -> PgResult<Self> {
         let values = match array.data_type() {
             DataType::List(_) => array.as_list::<i32>().values(),
             DataType::LargeList(_) => array.as_list::<i64>().values(),
@@ -28,7 +30,7 @@ impl Lists {
             _ => array.as_fixed_size_list().values(),
         };
         let column = PgColumn::new(item.name(), element);
-        Ok(Self { array: array.clone(), items: Values::new(values, item, &column)?, element })
+        Ok(Self { array: array.clone(), items: Values::new(values, item, &column)?, element, is_vector })
     }
 
     pub(super) fn is_null(&self, row: usize) -> bool {
@@ -62,13 +64,15 @@ impl Lists {
         }
     }
 
-    /// Appends `{1,2,NULL}`.
+    /// Appends `{1,2,NULL}`, or `1 2` of a vector.
     pub(super) fn put_text(&self, row: usize, out: &mut BytesMut) -> PgResult<()> {
         let mut item = BytesMut::new();
-        out.put_u8(b'{');
+        if !self.is_vector {
+            out.put_u8(b'{');
+        }
         for (index, at) in self.range(row).enumerate() {
             if index > 0 {
-                out.put_u8(b',');
+                out.put_u8(if self.is_vector { b' ' } else { b',' });
             }
             if self.items.is_null(at) {
                 out.put_slice(b"NULL");
@@ -78,7 +82,9 @@ impl Lists {
             self.items.put(at, Format::Text, &mut item)?;
             put_element(&item, out);
         }
-        out.put_u8(b'}');
+        if !self.is_vector {
+            out.put_u8(b'}');
+        }
         Ok(())
     }
 
@@ -89,7 +95,7 @@ impl Lists {
         out.put_u32(self.element);
         if !range.is_empty() {
             out.put_i32(range.len() as i32);
-            out.put_i32(1);
+            out.put_i32(if self.is_vector { 0 } else { 1 });
         }
         range.into_iter().try_for_each(|at| self.items.put_sized(at, Format::Binary, out))
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod array;
 pub(crate) mod datetime;
+mod json;
 pub(crate) mod number;
 
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use arrow_array::types::*;
 use arrow_array::*;
 use arrow_cast::cast;
 use arrow_cast::display::array_value_to_string;
-use arrow_json::writer::{EncoderOptions, make_encoder};
+use arrow_json::writer::make_encoder;
 use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use bytes::{BufMut, BytesMut};
 
 use self::array::Lists;
 use self::datetime::{DATES, DAY_US, EPOCH_DAYS, EPOCH_US, FIRST_TIMESTAMP};
+use self::json::put_json;
 use self::number::{Decimal, put_f32, put_f64};
 use crate::error::{PgError, PgResult, code};
 use crate::types::{PgColumn, element_of, oid};
@@ -72,7 +74,7 @@ pub(crate) enum Values {
     Duration(Ticks),
     Interval(IntervalMonthDayNanoArray),
     List(Box<Lists>),
-    Json(ArrayRef, FieldRef, EncoderOptions),
+    Json(ArrayRef, FieldRef),
     /// As Arrow prints them.
     Shown(ArrayRef),
     /// Values of a dictionary or of runs, and which of them each row has.
@@ -246,17 +248,16 @@ impl Values {
                 if element_of(column.oid).is_some() =>
             {
                 let element = element_of(column.oid).unwrap_or(oid::TEXT);
-                Self::List(Box::new(Lists::new(array, item, element)?))
+                Self::List(Box::new(Lists::new(array, item, element, column.oid == oid::INT2VECTOR)?))
             }
             other if other.is_nested() && column.oid == oid::JSON => {
                 // What JSON has no encoder for, such as a union in a struct, is refused before the first row.
-                let options = EncoderOptions::default().with_explicit_nulls(true);
                 let field: FieldRef = Arc::new(Field::new(field.name(), other.clone(), true));
-                make_encoder(&field, array, &options).map_err(|error| {
+                make_encoder(&field, array, &json::options()).map_err(|error| {
                     PgError::unsupported(format!("{other} can't be written as JSON: {error}"))
                         .hint("select its parts instead")
                 })?;
-                Self::Json(array.clone(), field, options)
+                Self::Json(array.clone(), field)
             }
             _ => Self::Shown(array.clone()),
         })
@@ -357,7 +358,7 @@ impl Values {
                 datetime::put_interval(value.months, value.days, microseconds(value)?, out);
             }
             Self::List(lists) => lists.put_text(row, out)?,
-            Self::Json(array, field, options) => put_json(array, field, options, row, out)?,
+            Self::Json(array, field) => put_json(array, field, row, out)?,
             Self::Shown(array) => put_str(&array_value_to_string(array, row)?, out)?,
             Self::Indirect(values, keys) => {
                 if let Some(key) = keys[row] {
@@ -478,21 +479,6 @@ fn put_hex(bytes: &[u8], out: &mut BytesMut) {
         out.put_u8(DIGITS[usize::from(byte >> 4)]);
         out.put_u8(DIGITS[usize::from(byte & 15)]);
     }
-}
-
-fn put_json(
-    array: &ArrayRef,
-    field: &FieldRef,
-    options: &EncoderOptions,
-    row: usize,
-    out: &mut BytesMut,
-) -> PgResult<()> {
-    let mut text = Vec::new();
-    // One row only: the encoder of an array computes things for all of its rows.
-    let array = array.slice(row, 1);
-    make_encoder(field, &array, options)?.encode(0, &mut text);
-    out.put_slice(&text);
-    Ok(())
 }
 
 #[cfg(test)]

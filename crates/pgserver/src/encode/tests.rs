@@ -98,6 +98,9 @@ fn values_that_postgresql_lacks_are_refused() {
         let mut out = BytesMut::new();
         assert_eq!(values(array).put(0, Format::Text, &mut out).unwrap_err().code, expected);
     };
+    let nan: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN]));
+    let nested = vec![(Arc::new(Field::new("x", DataType::Float64, true)), nan)];
+    refused(Arc::new(StructArray::from(nested)), code::NUMERIC_OUT_OF_RANGE);
     refused(Arc::new(TimestampNanosecondArray::from(vec![1])), code::DATETIME_OVERFLOW);
     refused(Arc::new(TimestampSecondArray::from(vec![i64::MAX])), code::DATETIME_OVERFLOW);
     refused(Arc::new(Date64Array::from(vec![1])), code::DATETIME_OVERFLOW);

@@ -13,7 +13,7 @@ use super::{Contents, Outcome, Portal, Session, formats, interruptible};
 use crate::encode::Format;
 use crate::error::{Interruption, PgError, PgResult, SessionEnd, code};
 use crate::message::{self, Fields};
-use crate::parameters::Parameter;
+use crate::parameters::{self, Parameter};
 use crate::sql::command::{self, Command};
 use crate::sql::lexer;
 use crate::types::{PgColumn, oid, type_of};
@@ -274,6 +274,25 @@ impl Session {
             let prepared = shared.service.prepare(sql).await;
             let Prepared { columns, parameters, is_update } =
                 prepared.map_err(|failure| PgError::of_statement(failure, sql))?;
+            let is_known = |oid: u32| oid != 0 && oid != oid::UNKNOWN;
+            let mut open =
+                parameters.fields().iter().enumerate().filter(|(_, field)| field.data_type().is_null());
+            // The types of its columns depend on those of its parameters, which the client has said.
+            let columns =
+                if !is_update && open.any(|(at, _)| declared.get(at).is_some_and(|oid| is_known(*oid))) {
+                    let null = |at| Parameter {
+                        oid: declared.get(at).copied().unwrap_or(0),
+                        format: Format::Text,
+                        value: None,
+                    };
+                    let nulls: Vec<_> = (0..parameters.fields().len()).map(null).collect();
+                    let row = parameters::batch(&nulls, Some(&parameters))?;
+                    // Its rows are dropped at once.
+                    let answer = shared.service.execute(sql, &row).await;
+                    answer.map_err(|failure| PgError::of_statement(failure, sql))?.schema
+                } else {
+                    columns
+                };
             let columns = columns.fields().iter().map(|field| PgColumn::of(field)).collect::<Vec<_>>();
             let types = parameters.fields().iter().map(|field| match field.data_type() {
                 arrow_schema::DataType::Null => 0,

@@ -116,6 +116,11 @@ impl AdbcDestination {
             WriteMode::Existing => IngestMode::Append,
             WriteMode::Create => IngestMode::Create,
             WriteMode::Replace => IngestMode::Replace,
+            WriteMode::Truncate => {
+                return Err(SourceError::Unsupported(
+                    "--mode truncate into a database with an ADBC driver; use --mode replace".into(),
+                ));
+            }
             WriteMode::Upsert => {
                 return Err(SourceError::Unsupported(
                     "an upsert through an ADBC driver; copy into a table of its own, and merge it there"

@@ -165,13 +165,15 @@ impl Failures {
         if message.is_empty() { "the driver gave no reason".into() } else { message.to_owned() }
     }
 
-    /// The error of a database that can't be opened.
+    /// The error of a database that can't be opened. Many drivers have no status for a server that can't be reached, and
+    /// those of databases in a file (DuckDB, SQLite) reach no server.
     pub(super) fn connect(&self, error: Error) -> SourceError {
         let (target, status) = (self.target.clone(), error.status);
         let reason = self.words(error.message);
         match status {
             Status::Unauthenticated | Status::Unauthorized => SourceError::Login { target, reason },
-            _ => SourceError::Connect { target, reason, source: None },
+            Status::IO | Status::Timeout => SourceError::Connect { target, reason, source: None },
+            _ => SourceError::Open { target, reason },
         }
     }
 
@@ -209,8 +211,10 @@ mod tests {
     fn errors_do_not_repeat_secrets() {
         let location = AdbcLocation::parse("x?password=hush&uri=me:hush@h").unwrap();
         let failures = Failures::new(&location);
-        let error = Error::with_message_and_status("no login for me:hush@h with hush.\n", Status::IO);
-        let shown = format!("{:?} {failures:?}", failures.connect(error));
-        assert!(!shown.contains("hush") && shown.contains("no login for *** with ***"), "{shown}");
+        for status in [Status::IO, Status::Internal] {
+            let error = Error::with_message_and_status("no login for me:hush@h with hush.\n", status);
+            let shown = format!("{:?} {failures:?}", failures.connect(error));
+            assert!(!shown.contains("hush") && shown.contains("no login for *** with ***"), "{shown}");
+        }
     }
 }

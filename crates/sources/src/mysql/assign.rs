@@ -8,7 +8,7 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field};
 use mysql_async::Value;
 
-use super::parse;
+use super::{native, parse};
 use crate::decimal::Decimal;
 use crate::tables::cells::{Cell, has_cells, plain};
 use crate::tables::text::{self, day_and_time, four_digit_date};
@@ -371,6 +371,10 @@ fn clock(us: i64) -> (u32, u8, u8, u32) {
 /// The Arrow type that no column can hold.
 pub(super) fn column_type(field: &Field, is_key: bool) -> Result<String, String> {
     let extension = field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str);
+    let null = if is_key { "NOT NULL" } else { "NULL" };
+    if let Some(native) = native::column_type(field, is_key) {
+        return Ok(format!("{native} {null}"));
+    }
     let made = match plain(field.data_type()) {
         DataType::Boolean => "boolean".into(),
         DataType::Int8 => "tinyint".into(),
@@ -410,7 +414,7 @@ pub(super) fn column_type(field: &Field, is_key: bool) -> Result<String, String>
         _ => "longtext".into(),
     };
     // Without it, older servers fill a `timestamp` with the current time.
-    Ok(format!("{made} {}", if is_key { "NOT NULL" } else { "NULL" }))
+    Ok(format!("{made} {null}"))
 }
 
 #[cfg(test)]

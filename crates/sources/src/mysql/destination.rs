@@ -99,6 +99,7 @@ impl MySqlDestination {
         conn.query_drop("START TRANSACTION")
             .await
             .map_err(|error| errors::statement(&this.server, "START TRANSACTION", 0, error))?;
+        this.target.truncate(&mut conn, &this.server).await?;
         this.loader = Some(Loader::start(conn, &this.server, &this.target).await?);
         Ok(this)
     }
@@ -193,6 +194,10 @@ impl Drop for MySqlDestination {
 
 #[async_trait]
 impl Destination for MySqlDestination {
+    fn notices(&self) -> Vec<String> {
+        self.target.notices.clone()
+    }
+
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         let fields = self.schema.fields().iter().map(|field| &**field);
         let columns = Cells::of_batch(&batch, fields, self.rows)?;

@@ -43,8 +43,11 @@ mod cursor;
 mod destination;
 mod errors;
 mod estimate;
+mod keep;
 mod kill;
 mod load;
+mod native;
+mod option_file;
 mod parameters;
 mod parse;
 mod raw;
@@ -68,6 +71,7 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::time::timeout;
 
 use self::kill::ConnectionLock;
+use self::option_file::Defaults;
 use self::raw::ProtocolConnection;
 use self::reader::Connection;
 use crate::limit::{ConnectionLimits, ServerConnections};
@@ -179,12 +183,23 @@ impl MySqlSource {
     }
 }
 
-/// Parses a URI into the driver's options, with two changes: it accepts `ssl_ca`,
-/// which the driver lacks, and by default it does not ask the server for its socket
-/// path, which may belong to another host or container.
+/// Parses a URI into the driver's options, with three changes: what the URI lacks comes from MySQL's own defaults,
+/// it accepts `ssl_ca`, which the driver lacks, and by default it does not ask the server for its socket path,
+/// which may belong to another host or container.
 fn options(uri: &str) -> Result<(Opts, Vec<PathBuf>)> {
+    options_by(uri, &|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+fn options_by(uri: &str, env: &impl Fn(&str) -> Option<String>) -> Result<(Opts, Vec<PathBuf>)> {
     let refused = |reason: String| SourceError::Location { given: location::redact(uri), reason };
     let mut url = url::Url::parse(uri).map_err(|error| refused(error.to_string()))?;
+    let defaults = Defaults::read(env).map_err(refused)?;
+    let (has_host, has_port) = (url.host_str().is_some_and(|host| !host.is_empty()), url.port().is_some());
+    let has_database = !url.path().trim_start_matches('/').is_empty();
+    if !has_host {
+        let host = defaults.host.as_deref().unwrap_or("localhost");
+        url.set_host(Some(host)).map_err(|error| refused(error.to_string()))?;
+    }
     let (ours, theirs): (Vec<_>, Vec<_>) =
         url.query_pairs().into_owned().partition(|(key, _)| key == "ssl_ca");
     let prefer_socket = theirs.iter().any(|(key, value)| key == "prefer_socket" && value == "true");
@@ -193,7 +208,11 @@ fn options(uri: &str) -> Result<(Opts, Vec<PathBuf>)> {
         url.query_pairs_mut().extend_pairs(theirs);
     }
     let opts = Opts::from_url(url.as_str()).map_err(|error| refused(error.to_string()))?;
-    let authorities: Vec<_> = ours.into_iter().map(|(_, path)| PathBuf::from(path)).collect();
+    let mut authorities: Vec<_> = ours.into_iter().map(|(_, path)| PathBuf::from(path)).collect();
+    // Otherwise the file would change whether TLS is used at all.
+    if authorities.is_empty() && opts.ssl_opts().is_some() {
+        authorities.extend(defaults.ssl_ca);
+    }
     let tls = match (opts.ssl_opts().cloned(), authorities.is_empty()) {
         (tls, true) => tls,
         (tls, false) => {
@@ -201,7 +220,26 @@ fn options(uri: &str) -> Result<(Opts, Vec<PathBuf>)> {
             Some(tls.unwrap_or_default().with_root_certs(roots))
         }
     };
-    Ok((OptsBuilder::from_opts(opts).ssl_opts(tls).prefer_socket(prefer_socket).into(), authorities))
+    let (has_user, has_password, has_socket) =
+        (opts.user().is_some(), opts.pass().is_some(), opts.socket().is_some());
+    let mut builder = OptsBuilder::from_opts(opts).ssl_opts(tls).prefer_socket(prefer_socket);
+    if !has_user {
+        builder = builder.user(defaults.user);
+    }
+    if !has_password {
+        builder = builder.pass(defaults.password);
+    }
+    if let (false, Some(port)) = (has_port, defaults.port) {
+        builder = builder.tcp_port(port);
+    }
+    // Without a host, the server is on this one.
+    if !has_host && !has_socket && defaults.host.is_none() {
+        builder = builder.socket(defaults.socket);
+    }
+    if !has_database && defaults.database.is_some() {
+        builder = builder.db_name(defaults.database);
+    }
+    Ok((builder.into(), authorities))
 }
 
 impl fmt::Debug for MySqlSource {
@@ -224,22 +262,26 @@ impl Source for MySqlSource {
         reader::run(self.open().await?, self.server.clone(), sql, Some(parameters), None, options).await
     }
 
-    async fn describe(&self, sql: &str, _: &ReadOptions) -> Result<StatementInfo> {
+    async fn describe(&self, sql: &str, options: &ReadOptions) -> Result<StatementInfo> {
         let mut connection = self.open().await?;
         let described = async {
             let statement = connection.get()?.prep(sql).await?;
-            Ok((statement.columns().to_vec(), usize::from(statement.num_params())))
+            let natives = match options.native_types {
+                true => native::names(connection.get()?, &statement.columns()).await?,
+                false => vec![None; statement.columns().len()],
+            };
+            Ok((statement.columns().to_vec(), natives, usize::from(statement.num_params())))
         };
         let described = described.await;
         connection.close().await;
-        let (columns, parameters) =
+        let (columns, natives, parameters) =
             described.map_err(|error| errors::beginning(&self.server, sql, None, error))?;
         if columns.is_empty() {
             return Err(SourceError::Unsupported("a statement that returns no rows".into()));
         }
         // The server does not know their types.
         let parameters = crate::parameters::fields(vec![DataType::Null; parameters]);
-        Ok(StatementInfo { columns: reader::schema(&columns)?, parameters })
+        Ok(StatementInfo { columns: reader::schema(&columns, natives)?, parameters })
     }
 
     async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
@@ -283,7 +325,7 @@ impl Source for MySqlSource {
             .await
             .map_err(|error| errors::beginning(&self.server, &sql, Some(&name.name), error))?;
         let rows_estimate = self.rows_estimate(&mut connection, name).await?;
-        let schema = reader::schema(&described)?;
+        let schema = reader::schema(&described, vec![None; described.len()])?;
         let comparisons = compared::comparisons(&mut connection, &self.server, name, &schema).await?;
         connection.close().await;
         Ok(TableInfo { schema, comparisons, rows_estimate })

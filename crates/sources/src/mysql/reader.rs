@@ -10,8 +10,9 @@ use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
 use super::columns::{self, ColumnBuilder};
 use super::errors;
 use super::kill::{ConnectionLock, kill};
-use super::parameters;
+use super::{native, parameters};
 use crate::limit::Permit;
+use crate::native::{MYSQL, with_types};
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
 /// A batch is closed when it holds this many bytes. A row has at most 1 GiB (the
@@ -76,15 +77,19 @@ pub(super) async fn run(
         let failed = |error| errors::beginning(&server, sql, table, error);
         let conn = connection.get().map_err(failed)?;
         let statement = conn.prep(sql).await.map_err(failed)?;
+        let natives = match options.native_types {
+            true => native::names(conn, &statement.columns()).await.map_err(failed)?,
+            false => vec![None; statement.columns().len()],
+        };
         let values = match row {
             None => Params::Empty,
             Some(row) => parameters::values(row, statement.num_params().into())?,
         };
         let result = conn.exec_iter(&statement, values).await.map_err(failed)?;
-        Ok(result.columns().unwrap_or_default())
+        Ok((result.columns().unwrap_or_default(), natives))
     };
-    let described: Result<Arc<[Column]>> = described.await;
-    let described = match described {
+    let described: Result<(Arc<[Column]>, _)> = described.await;
+    let (described, natives) = match described {
         Ok(described) => described,
         Err(error) => {
             connection.close().await;
@@ -95,7 +100,7 @@ pub(super) async fn run(
         connection.close().await;
         return Err(SourceError::Unsupported("a statement that returns no rows".into()));
     }
-    let schema = schema(&described)?;
+    let schema = schema(&described, natives)?;
     let columns =
         described.iter().zip(schema.fields()).map(|(column, field)| ColumnBuilder::new(column, field));
     let reader = Reader {
@@ -117,10 +122,12 @@ pub(super) async fn run(
     Ok(Rows { schema, batches, rows_estimate: None, tuples: None })
 }
 
-/// The schema of a result.
-pub(super) fn schema(described: &[Column]) -> Result<SchemaRef> {
+/// The schema of a result whose columns have these types at the server, as far as they are known.
+pub(super) fn schema(described: &[Column], natives: Vec<Option<String>>) -> Result<SchemaRef> {
     let fields = described.iter().map(columns::field).collect::<Result<Vec<_>>>()?;
-    Ok(Arc::new(Schema::new(fields)))
+    // The server does not describe the result of a procedure before it has run.
+    let natives = if natives.len() == described.len() { natives } else { vec![None; described.len()] };
+    Ok(Arc::new(with_types(&Schema::new(fields), MYSQL, natives)))
 }
 
 struct Reader {

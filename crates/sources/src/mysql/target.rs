@@ -10,7 +10,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Row};
 
 use super::assign::{ColumnRule, Described, column_type};
-use super::errors;
+use super::{errors, keep};
 use crate::select::identifier;
 use crate::{Result, SourceError, TableName, TableWrite, WriteMode};
 
@@ -39,6 +39,10 @@ pub(super) struct Target {
     shown: String,
     /// Whether an existing table is replaced.
     replaces: bool,
+    /// Whether the rows of an existing table are replaced.
+    truncates: bool,
+    /// What of a replaced table is not kept, in words.
+    pub(super) notices: Vec<String>,
     key: Vec<String>,
     /// The unique index on the key of an existing table, quoted.
     index: Option<String>,
@@ -64,17 +68,17 @@ struct Existing {
 }
 
 /// Runs statements, and converts their errors.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     conn: &'a mut Conn,
     server: &'a str,
 }
 
 impl Session<'_> {
-    async fn run(&mut self, sql: &str) -> Result<()> {
+    pub(super) async fn run(&mut self, sql: &str) -> Result<()> {
         self.conn.query_drop(sql).await.map_err(|error| errors::statement(self.server, sql, 0, error))
     }
 
-    async fn rows(&mut self, sql: &str, parameters: Vec<&str>) -> Result<Vec<Row>> {
+    pub(super) async fn rows(&mut self, sql: &str, parameters: Vec<&str>) -> Result<Vec<Row>> {
         let rows = self.conn.exec(sql, parameters).await;
         rows.map_err(|error: Error| errors::statement(self.server, sql, 0, error))
     }
@@ -91,7 +95,7 @@ impl Session<'_> {
         row.get_opt::<Option<T>, usize>(at).and_then(|value| value.ok()).ok_or_else(|| self.malformed())
     }
 
-    fn text(&self, row: &Row, at: usize) -> Result<String> {
+    pub(super) fn text(&self, row: &Row, at: usize) -> Result<String> {
         Ok(self.get::<String>(row, at)?.unwrap_or_default())
     }
 }
@@ -140,7 +144,7 @@ impl Target {
             });
         }
         let exists = exists.is_some();
-        if exists && write.mode == WriteMode::Replace {
+        if exists && matches!(write.mode, WriteMode::Replace | WriteMode::Truncate) {
             check_replaceable(&mut session, &database, &write.table.name, &shown).await?;
         }
         let mut target = Self {
@@ -154,6 +158,8 @@ impl Target {
             database: database.clone(),
             shown,
             replaces: exists && write.mode == WriteMode::Replace,
+            truncates: exists && write.mode == WriteMode::Truncate,
+            notices: Vec::new(),
             key: write.key.clone(),
         };
         match (exists, write.mode) {
@@ -166,7 +172,7 @@ impl Target {
                 });
             }
             (false, WriteMode::Existing) => return Err(SourceError::NoTable { name: target.shown }),
-            (true, WriteMode::Append | WriteMode::Existing | WriteMode::Upsert) => {
+            (true, WriteMode::Append | WriteMode::Existing | WriteMode::Upsert | WriteMode::Truncate) => {
                 if write.mode == WriteMode::Upsert {
                     let index = unique_index(&mut session, &database, write).await?;
                     let index = index.ok_or_else(|| write.no_unique_index(&target.shown))?;
@@ -182,13 +188,15 @@ impl Target {
                 session.run(&create(&quoted, schema, &write.key)?).await?;
                 target.name = quoted.clone();
                 target.into = quoted.clone();
-                target.new = Some(quoted);
-                let existing = columns(&mut session, &database, &hidden).await;
-                let filled = match existing {
-                    Ok(existing) => target.assign(existing, schema),
-                    Err(error) => Err(error),
+                target.new = Some(quoted.clone());
+                let filled = async {
+                    if target.replaces {
+                        let old = keep::Old { database: &database, name: &write.table.name };
+                        target.notices = keep::keep(&mut session, old, &quoted, schema).await?;
+                    }
+                    target.assign(columns(&mut session, &database, &hidden).await?, schema)
                 };
-                if let Err(error) = filled {
+                if let Err(error) = filled.await {
                     target.drop_new(&mut session).await;
                     return Err(error);
                 }
@@ -201,6 +209,15 @@ impl Target {
             return Err(error);
         }
         Ok(target)
+    }
+
+    /// Removes the rows of a table whose rows are replaced, in the transaction that adds the new ones. Others see the
+    /// former rows until it ends.
+    pub(super) async fn truncate(&self, conn: &mut Conn, server: &str) -> Result<()> {
+        if !self.truncates {
+            return Ok(());
+        }
+        Session { conn, server }.run(&format!("DELETE FROM {}", self.name)).await
     }
 
     async fn drop_new(&self, session: &mut Session<'_>) {
@@ -409,7 +426,7 @@ async fn check_replaceable(
         reason: format!("cannot replace table `{shown}`: {} refers to it", tables.join(", ")),
         position: None,
         code: None,
-        hint: Some("drop the foreign keys first, or delete the table's rows and append".into()),
+        hint: Some("drop the foreign keys first, or use --mode upsert".into()),
     })
 }
 

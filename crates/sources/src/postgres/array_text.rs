@@ -1,6 +1,6 @@
 //! Parses arrays as the server prints them: `{a,"b c",NULL}`.
 
-use super::decode::Bad;
+use super::decode::{Bad, bounds};
 
 /// Passes each element of `text` to `take`, unescaped.
 ///
@@ -12,12 +12,11 @@ pub(super) fn elements(
 ) -> Result<(), Box<Bad>> {
     let broken = || Bad::malformed("an invalid array");
     // Lower bounds other than 1 come first: [0:1]={a,b}
-    let start = match text.first() {
-        Some(b'[') => text.iter().position(|&byte| byte == b'=').ok_or_else(broken)? + 1,
-        _ => 0,
-    };
-    let inner =
-        text[start..].strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}")).ok_or_else(broken)?;
+    if let Some(first) = text.strip_prefix(b"[") {
+        let first = first.split(|&byte| byte == b':').next().unwrap_or_default();
+        return Err(bounds(String::from_utf8_lossy(first)));
+    }
+    let inner = text.strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}")).ok_or_else(broken)?;
     if inner.is_empty() {
         return Ok(());
     }
@@ -84,7 +83,8 @@ mod tests {
         check("{}", &[]);
         check("{a,NULL,\"NULL\",\"\"}", &[Some("a"), None, Some("NULL"), Some("")]);
         check(r#"{"a,b","c\"d\\","{e}"}"#, &[Some("a,b"), Some("c\"d\\"), Some("{e}")]);
-        check("[0:1]={x,y}", &[Some("x"), Some("y")]);
+        let error = read("[0:1]={x,y}").unwrap_err();
+        assert!(matches!(&*error, Bad::Value(text) if text.contains("begin with 0")), "{error:?}");
         read("{{a},{b}}").unwrap_err();
         read("{\"a}").unwrap_err();
         read("a").unwrap_err();

@@ -1,9 +1,11 @@
 //! Address and login of a server, parsed from a libpq URI.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::files::{self, Login, Password};
 use crate::location::{percent_decode, redact};
 use crate::{Result, SourceError};
 
@@ -36,6 +38,8 @@ pub(super) struct Config {
     pub(super) port: u16,
     pub(super) user: String,
     pub(super) password: Option<String>,
+    /// What a user should know of the password file if the login fails.
+    pub(super) password_file: Option<String>,
     pub(super) database: String,
     pub(super) ssl_mode: SslMode,
     /// Authorities to trust instead of the system's.
@@ -47,7 +51,8 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Parses a URI. Missing parts come from libpq's `PG...` environment variables.
+    /// Parses a URI. Missing parts come from libpq's service file, `PG...` environment variables and password file, in
+    /// this order.
     ///
     /// # Errors
     /// [`SourceError::Location`] with what is wrong.
@@ -57,49 +62,11 @@ impl Config {
     }
 
     fn read(uri: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let url = url::Url::parse(uri).map_err(|e| e.to_string())?;
-        if !matches!(url.scheme(), "postgresql" | "postgres") {
-            return Err("it does not start with postgresql://".into());
-        }
-        let given = |text: &str| (!text.is_empty()).then(|| percent_decode(text)).transpose();
-        let mut host = url.host_str().map(|h| h.trim_matches(['[', ']'])).map_or(Ok(None), given)?;
-        let mut port = url.port().map(|port| port.to_string());
-        let mut user = given(url.username())?;
-        let mut password = url.password().map_or(Ok(None), given)?;
-        let mut database = given(url.path().trim_start_matches('/'))?;
-        let (mut ssl_mode, mut ssl_root, mut application) = (None, None, None);
-        let (mut options, mut timeout) = (None, None);
-        for (key, value) in url.query_pairs() {
-            let value = value.into_owned();
-            match &*key {
-                "host" | "hostaddr" => host = Some(value),
-                "port" => port = Some(value),
-                "user" => user = Some(value),
-                "password" => password = Some(value),
-                "dbname" => database = Some(value),
-                "sslmode" => ssl_mode = Some(value),
-                "sslrootcert" => ssl_root = Some(value),
-                "application_name" => application = Some(value),
-                "options" => options = Some(value),
-                "connect_timeout" => timeout = Some(value),
-                // These request nothing beyond the default.
-                "gssencmode" | "channel_binding" if value != "require" => {}
-                "target_session_attrs" if value == "any" => {}
-                "fallback_application_name"
-                | "keepalives"
-                | "keepalives_idle"
-                | "keepalives_interval"
-                | "keepalives_count"
-                | "tcp_user_timeout"
-                | "client_encoding" => {}
-                other => return Err(format!("`{other}={value}` is not supported")),
-            }
-        }
-
-        let host = match host.or_else(|| env("PGHOST")) {
+        let settings = Settings::read(uri, &env)?;
+        let host = match settings.get("host") {
             Some(host) if host.contains(',') => return Err("only one host is supported".into()),
             Some(host) if host.starts_with(['/', '@']) => Host::Unix(host.into()),
-            Some(host) => Host::Tcp(host),
+            Some(host) => Host::Tcp(host.into()),
             None => match ["/run/postgresql", "/var/run/postgresql", "/tmp"]
                 .into_iter()
                 .find(|folder| Path::new(folder).join(".s.PGSQL.5432").exists())
@@ -108,17 +75,15 @@ impl Config {
                 None => Host::Tcp("localhost".into()),
             },
         };
-        let port = match port.or_else(|| env("PGPORT")) {
+        let port = match settings.get("port") {
             Some(port) => port.parse().map_err(|_| format!("`{port}` is not a port"))?,
             None => 5432,
         };
-        let user = user
-            .or_else(|| env("PGUSER"))
-            .or_else(|| env("USER"))
-            .ok_or("the user is missing: postgresql://USER@host/database")?;
-        let ssl_root = ssl_root.or_else(|| env("PGSSLROOTCERT"));
-        let of_system = ssl_root.as_deref() == Some("system");
-        let ssl_mode = match ssl_mode.or_else(|| env("PGSSLMODE")).as_deref() {
+        let user = settings.get("user").map(str::to_owned).or_else(|| env("USER"));
+        let user = user.ok_or("the user is missing: postgresql://USER@host/database")?;
+        let ssl_root = settings.get("sslrootcert");
+        let of_system = ssl_root == Some("system");
+        let ssl_mode = match settings.get("sslmode") {
             None if of_system => SslMode::VerifyFull,
             // Anybody can get a certificate for their own name from an authority that the system trusts.
             Some(weak) if of_system && weak != "verify-full" => {
@@ -135,8 +100,7 @@ impl Config {
                 ));
             }
         };
-        let ssl_root = ssl_root.filter(|_| !of_system).map(PathBuf::from);
-        let connect_timeout = match timeout.or_else(|| env("PGCONNECT_TIMEOUT")) {
+        let connect_timeout = match settings.get("connect_timeout") {
             None => CONNECT_TIMEOUT,
             Some(seconds) => match seconds.parse() {
                 Ok(0) => CONNECT_TIMEOUT,
@@ -144,18 +108,46 @@ impl Config {
                 Err(_) => return Err(format!("connect_timeout `{seconds}` is not a number of seconds")),
             },
         };
-        Ok(Self {
+        let mut this = Self {
             host,
             port,
-            database: database.or_else(|| env("PGDATABASE")).unwrap_or_else(|| user.clone()),
+            database: settings.get("dbname").unwrap_or(&user).to_owned(),
             user,
-            password: password.or_else(|| env("PGPASSWORD")),
+            password: settings.get("password").map(str::to_owned),
+            password_file: None,
             ssl_mode,
-            ssl_root,
-            application: application.unwrap_or_else(|| "lightship".into()),
-            options,
+            ssl_root: ssl_root.filter(|_| !of_system).map(PathBuf::from),
+            application: settings.get("application_name").unwrap_or("lightship").to_owned(),
+            options: settings.get("options").map(str::to_owned),
             connect_timeout,
-        })
+        };
+        let file = settings.get("passfile").map(PathBuf::from);
+        if this.password.is_none()
+            && let Some(file) = file.or_else(|| Some(home(&env)?.join(".pgpass")))
+        {
+            this.look_up_password(file);
+        }
+        Ok(this)
+    }
+
+    /// Takes the password from a password file, if the file has one for this login.
+    fn look_up_password(&mut self, file: PathBuf) {
+        let (host, port) = match &self.host {
+            Host::Tcp(host) => (host.clone(), self.port.to_string()),
+            Host::Unix(folder) => (folder.display().to_string(), self.port.to_string()),
+        };
+        let login = Login { host: &host, port: &port, database: &self.database, user: &self.user };
+        match files::password(&file, &login) {
+            Password::None => {}
+            Password::Found(password) => {
+                self.password = Some(password);
+                self.password_file = Some(format!("the password is from {}", file.display()));
+            }
+            Password::Ignored(reason) => {
+                tracing::warn!("{} was ignored: {reason}", file.display());
+                self.password_file = Some(format!("{} was ignored: {reason}", file.display()));
+            }
+        }
     }
 
     /// The path of the Unix socket, if the server is reached through one.
@@ -176,6 +168,113 @@ impl Config {
             }
         }
     }
+}
+
+/// Settings by libpq's names: those of the URI, then of the service, then of the environment.
+struct Settings(HashMap<String, String>);
+
+/// Environment variables, and the settings that they are defaults for.
+const VARIABLES: [(&str, &str); 15] = [
+    ("PGHOST", "host"),
+    ("PGPORT", "port"),
+    ("PGUSER", "user"),
+    ("PGPASSWORD", "password"),
+    ("PGPASSFILE", "passfile"),
+    ("PGDATABASE", "dbname"),
+    ("PGSSLMODE", "sslmode"),
+    ("PGSSLROOTCERT", "sslrootcert"),
+    ("PGAPPNAME", "application_name"),
+    ("PGOPTIONS", "options"),
+    ("PGCONNECT_TIMEOUT", "connect_timeout"),
+    ("PGGSSENCMODE", "gssencmode"),
+    ("PGCHANNELBINDING", "channel_binding"),
+    ("PGTARGETSESSIONATTRS", "target_session_attrs"),
+    ("PGREQUIREAUTH", "require_auth"),
+];
+
+impl Settings {
+    fn read(uri: &str, env: &impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let url = url::Url::parse(uri).map_err(|e| e.to_string())?;
+        if !matches!(url.scheme(), "postgresql" | "postgres") {
+            return Err("it does not start with postgresql://".into());
+        }
+        let mut this = Self(HashMap::new());
+        let host = url.host_str().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
+        for (key, text) in [
+            ("host", host),
+            ("user", url.username()),
+            ("password", url.password().unwrap_or_default()),
+            ("dbname", url.path().trim_start_matches('/')),
+        ] {
+            if !text.is_empty() {
+                this.0.insert(key.into(), percent_decode(text)?);
+            }
+        }
+        this.0.extend(url.port().map(|port| ("port".into(), port.to_string())));
+        for (key, value) in url.query_pairs() {
+            let key = if key == "hostaddr" { "host".into() } else { key };
+            check(&key, &value)?;
+            this.0.insert(key.into_owned(), value.into_owned());
+        }
+        let given: HashSet<String> = this.0.keys().cloned().collect();
+        if let Some(name) = this.0.remove("service").or_else(|| env("PGSERVICE")) {
+            for (key, value) in files::service(&name, &service_files(env))? {
+                if key == "service" {
+                    return Err(format!("service `{name}` names another service"));
+                }
+                let key = if key == "hostaddr" { "host".into() } else { key };
+                check(&key, &value).map_err(|reason| format!("service `{name}`: {reason}"))?;
+                if !given.contains(&key) {
+                    this.0.insert(key, value);
+                }
+            }
+        }
+        for (variable, key) in VARIABLES {
+            if !this.0.contains_key(key)
+                && let Some(value) = env(variable)
+            {
+                check(key, &value).map_err(|reason| format!("{variable}: {reason}"))?;
+                this.0.insert(key.into(), value);
+            }
+        }
+        Ok(this)
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+/// Refuses settings that would not be followed.
+fn check(key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "host" | "port" | "user" | "password" | "passfile" | "dbname" | "sslmode" | "sslrootcert"
+        | "application_name" | "options" | "connect_timeout" | "service" => Ok(()),
+        // These request nothing beyond the default.
+        "gssencmode" | "channel_binding" if value != "require" => Ok(()),
+        "target_session_attrs" if value == "any" => Ok(()),
+        "fallback_application_name"
+        | "keepalives"
+        | "keepalives_idle"
+        | "keepalives_interval"
+        | "keepalives_count"
+        | "tcp_user_timeout"
+        | "client_encoding" => Ok(()),
+        // It may be a secret.
+        other if other.contains("password") => Err(format!("`{other}` is not supported")),
+        other => Err(format!("`{other}={value}` is not supported")),
+    }
+}
+
+/// The user's service file, and the system's.
+fn service_files(env: &impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let user = env("PGSERVICEFILE").map(PathBuf::from).or_else(|| Some(home(env)?.join(".pg_service.conf")));
+    let system = env("PGSYSCONFDIR").unwrap_or_else(|| "/etc/postgresql-common".into());
+    user.into_iter().chain([Path::new(&system).join("pg_service.conf")]).collect()
+}
+
+fn home(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    env("HOME").map(PathBuf::from)
 }
 
 impl fmt::Debug for Config {
@@ -231,7 +330,8 @@ mod tests {
     fn errors_of_invalid_uris_show_no_secrets() {
         for (uri, word) in [
             ("postgresql://h/d?sslmode=maybe", "maybe"),
-            ("postgresql://h/d?service=x", "service"),
+            ("postgresql://h/d?service=x", "no service `x`"),
+            ("postgresql://h/d?requiressl=1", "requiressl"),
             ("postgresql://h/d?connect_timeout=soon", "soon"),
             ("postgresql://a%zz@h/d", "hexadecimal"),
         ] {
@@ -242,5 +342,53 @@ mod tests {
         assert!(!error.contains("hush"), "{error}");
         let config = read("postgresql://joe:hush@h/d").unwrap();
         assert!(!format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn missing_parts_come_from_the_service_the_environment_and_the_password_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(
+            path("services"),
+            "[shop]\nhost=db1\nport=6000\nuser=joe\ndbname=sales\n[deep]\nservice=shop\n",
+        )
+        .unwrap();
+        std::fs::write(path("passwords"), "db1:6000:*:joe:hush\nh:*:*:*:other\n").unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path("passwords"), private).unwrap();
+        let read = |uri: &str, more: &[(&str, &str)]| {
+            let find =
+                |name: &str| more.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            Config::read(uri, |name| match name {
+                "PGSERVICEFILE" => Some(path("services")),
+                "PGPASSFILE" => Some(path("passwords")),
+                "USER" => Some("me".into()),
+                other => find(other),
+            })
+        };
+        let c = read("postgresql://?service=shop", &[("PGPORT", "1"), ("PGUSER", "no")]).unwrap();
+        assert_eq!(
+            (c.target(), &*c.user, c.password.as_deref()),
+            ("db1:6000/sales".into(), "joe", Some("hush"))
+        );
+        // What is nearer to the user comes first.
+        let c = read("postgresql://you@h:7/d?service=shop", &[]).unwrap();
+        assert_eq!((c.target(), &*c.user, c.password.as_deref()), ("h:7/d".into(), "you", Some("other")));
+        let c = read("postgresql://joe@db1:6000/", &[("PGPASSWORD", "env"), ("PGDATABASE", "x")]).unwrap();
+        assert_eq!((c.password.as_deref(), &*c.database), (Some("env"), "x"));
+        let c = read("postgresql://", &[("PGSERVICE", "shop"), ("PGAPPNAME", "a"), ("PGOPTIONS", "-c x=y")])
+            .unwrap();
+        assert_eq!(
+            (c.target(), &*c.application, c.options.as_deref()),
+            ("db1:6000/sales".into(), "a", Some("-c x=y"))
+        );
+        for (uri, more, word) in [
+            ("postgresql://?service=deep", &[][..], "another service"),
+            ("postgresql://?service=none", &[], "no service `none`"),
+            ("postgresql://h", &[("PGCHANNELBINDING", "require")], "PGCHANNELBINDING"),
+        ] {
+            let message = read(uri, more).unwrap_err();
+            assert!(message.contains(word), "{uri}: {message}");
+        }
     }
 }

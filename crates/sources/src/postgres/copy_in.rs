@@ -13,7 +13,7 @@ use super::assign::{WriteMethod, way};
 use super::catalog::Types;
 use super::config::Config;
 use super::connection::Connection;
-use super::encode::{ColumnType, Encoder};
+use super::encode::{ColumnType, Encoder, NUL};
 use super::limit::Limit;
 use super::message::{Described, ServerError};
 use super::oid;
@@ -171,12 +171,12 @@ impl PostgresDestination {
         let relation = if self.stage.is_some() { stage::RELATION } else { &self.target.relation };
         let context = ServerError::parse(body).ok().and_then(|error| error.context).unwrap_or_default();
         match (self.connection.server_error(body, self.rows), place(&context, relation)) {
-            (SourceError::Sql { reason, hint, .. }, Some((row, Some(column)))) => SourceError::Unfit {
-                row,
-                column: column.to_owned(),
-                reason,
-                hint: hint.or_else(|| Some(CORRECT.into())),
-            },
+            (SourceError::Sql { reason, hint, code, .. }, Some((row, Some(column)))) => {
+                // untranslatable_character: a NUL in JSON, as `\u0000`
+                let hint = if code.as_deref() == Some("22P05") { Some(NUL.into()) } else { hint };
+                let hint = hint.or_else(|| Some(CORRECT.into()));
+                SourceError::Unfit { row, column: column.to_owned(), reason, hint }
+            }
             (SourceError::Sql { reason, position, code, hint }, Some((row, None))) => {
                 SourceError::Sql { reason: format!("row {row}: {reason}"), position, code, hint }
             }
@@ -238,7 +238,7 @@ async fn assign(
         let is_key = key.contains(&name);
         columns.push(Column { name, from, to, described: column.described.clone(), is_key });
     }
-    let is_needed = stage.is_needed();
+    let is_needed = stage.is_needed() || target.truncates();
     Ok((columns, Some(stage).filter(|_| is_needed)))
 }
 
@@ -264,6 +264,10 @@ impl Destination for PostgresDestination {
         self.takes_tuples =
             self.stage.is_none() && offer.take_for(self.columns.iter().map(|column| &column.described));
         self.takes_tuples
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.target.notices.clone()
     }
 
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {

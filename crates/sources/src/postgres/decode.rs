@@ -419,6 +419,15 @@ fn interval(value: [u8; 16]) -> Result<Option<IntervalMonthDayNano>, Box<Bad>> {
     Ok(Some(IntervalMonthDayNano::new(months, days, nanoseconds)))
 }
 
+/// The error of an array whose subscripts do not begin with 1: a list would lose them.
+#[cold]
+pub(super) fn bounds(first: impl std::fmt::Display) -> Box<Bad> {
+    Bad::value(format!(
+        "an array whose subscripts begin with {first}, but those of lists begin with 1; cast it in the query (::text), or \
+         renumber it (v[:])"
+    ))
+}
+
 /// An array: `i32` dimensions, `i32` flags, element type; for each dimension
 /// length and lower bound; then the elements.
 fn list(value: &[u8], items: &mut Column) -> Taken {
@@ -436,7 +445,11 @@ fn list(value: &[u8], items: &mut Column) -> Taken {
     }
     let (dimension, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
     rest = after;
-    for _ in 0..i32::from_be_bytes([dimension[0], dimension[1], dimension[2], dimension[3]]) {
+    let [count, bound] = [0, 4].map(|at| i32::from_be_bytes(std::array::from_fn(|i| dimension[at + i])));
+    if bound != 1 {
+        return Err(bounds(bound));
+    }
+    for _ in 0..count {
         let (length, after) = rest.split_first_chunk::<4>().ok_or_else(short)?;
         rest = after;
         match usize::try_from(i32::from_be_bytes(*length)) {

@@ -25,6 +25,9 @@ const DAY_US: i64 = 86_400_000_000;
 
 const CAST: &str = "cast it in the query";
 const RANGE: &str = "exclude it, or copy it as text into a column of type text";
+/// The hint for a text that has a NUL character.
+pub(super) const NUL: &str = "PostgreSQL's text can't hold it: remove it in the query, as with replace(c, chr(0), ''), in \
+                              MySQL replace(c, char(0), ''), in SQLite substr(c, 1, instr(c, char(0)) - 1)";
 const TRUNCATE: &str = "PostgreSQL keeps microseconds; truncate it in the query, as with date_trunc()";
 
 /// What values depend on in a column of a table.
@@ -291,8 +294,7 @@ fn put_interval(
 
 fn put_text(text: &str, out: &mut BytesMut) -> Result<(), EncodeError> {
     if text.as_bytes().contains(&0) {
-        let hint = "PostgreSQL's text can't hold it; remove it in the query, or copy it as bytes";
-        return Err(EncodeError::new("a text with a NUL character", hint));
+        return Err(EncodeError::new("a text with a NUL character", NUL));
     }
     out.put_slice(text.as_bytes());
     Ok(())

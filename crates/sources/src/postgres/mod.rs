@@ -16,8 +16,11 @@ mod copy_in;
 mod cursor;
 mod decode;
 mod encode;
+mod files;
+mod keep;
 mod limit;
 mod message;
+mod native;
 mod number;
 mod numeric;
 mod oid;
@@ -30,6 +33,7 @@ mod target;
 mod tuples;
 mod types;
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
@@ -237,7 +241,7 @@ impl PostgresSource {
             }
         };
         let kinds = self.types.resolve_for(&mut connection, &columns, options).await?;
-        let schema = schema(&columns, &kinds);
+        let schema = schema_for(&mut connection, &columns, &kinds, options).await?;
         let mut connections = vec![];
         let mut work = Work::Whole { sql, values };
         let mut rows_estimate = None;
@@ -259,7 +263,7 @@ impl PostgresSource {
             }
         }
         connections.push(connection);
-        let tuples = Tuples::offer(&columns, &kinds, options);
+        let tuples = Tuples::offer(&columns, options);
         let wanted = ReadRequest {
             work,
             schema: schema.clone(),
@@ -322,6 +326,21 @@ async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -
     }
 }
 
+/// The schema of a result, with the server's own types if wanted.
+async fn schema_for(
+    connection: &mut Connection,
+    columns: &[Described],
+    kinds: &[PgType],
+    options: &ReadOptions,
+) -> Result<SchemaRef> {
+    let plain = schema(columns, kinds);
+    if !options.native_types {
+        return Ok(plain);
+    }
+    let names = native::names(connection, columns, kinds, options).await?;
+    Ok(Arc::new(crate::native::with_types(&plain, crate::native::POSTGRES, names)))
+}
+
 fn schema(columns: &[Described], kinds: &[PgType]) -> SchemaRef {
     let fields: Vec<_> = columns.iter().zip(kinds).map(|(column, kind)| kind.field(&column.name)).collect();
     Arc::new(Schema::new(fields))
@@ -343,6 +362,15 @@ fn shown(name: &TableName) -> String {
         Some(schema) => format!("{schema}.{}", name.name),
         None => name.name.clone(),
     }
+}
+
+fn malformed(connection: &Connection) -> SourceError {
+    connection.lost(io::Error::new(io::ErrorKind::InvalidData, "unexpected contents of the catalog"), 0)
+}
+
+/// The values of a row without NULL.
+fn values<const N: usize>(row: TextRow) -> Option<[String; N]> {
+    row.into_iter().collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 fn quote_identifier(name: &str) -> String {
@@ -377,10 +405,11 @@ impl Source for PostgresSource {
     async fn describe(&self, sql: &str, options: &ReadOptions) -> Result<StatementInfo> {
         let (mut connection, described) = self.begin(BEGIN, Some(sql)).await?;
         let kinds = self.types.resolve_for(&mut connection, &described.columns, options).await?;
+        let columns = schema_for(&mut connection, &described.columns, &kinds, options).await?;
         let parameters = self.parameters(&mut connection, &described.parameters).await?;
         self.end(connection).await?;
         Ok(StatementInfo {
-            columns: schema(&described.columns, &kinds),
+            columns,
             parameters: crate::parameters::fields(parameters.iter().map(|one| one.kind.data_type())),
         })
     }

@@ -13,11 +13,13 @@ use arrow_schema::{ArrowError, DataType};
 use bytes::{BufMut, BytesMut};
 
 use super::limit::Limit;
-use super::numeric::{put_i128, put_i256, put_special};
+use super::numeric::{put_i128, put_i256, put_special, put_trimmed};
 use super::types::PgType;
 use crate::decimal::Decimal;
 use crate::unfit::EncodeError;
 
+/// The scale of numbers without a declared precision ([`crate::NumericRule::RESULT`]).
+const OPEN_SCALE: i8 = 44;
 const CAST: &str = "cast it in the query, or choose another type for the column";
 /// The first version with infinities in `numeric`: PostgreSQL 14.
 const NUMERIC_INFINITY_VERSION: u32 = 140_000;
@@ -128,6 +130,9 @@ impl NumberEncoder {
             }
             (Numbers::Decimal128(values, scale), To::Numeric { limit: Limit::None, .. }) => {
                 put_i128(values.value(row), *scale, out);
+            }
+            (Numbers::Decimal256(values, OPEN_SCALE), To::Numeric { limit: Limit::None, .. }) => {
+                put_trimmed(values.value(row), OPEN_SCALE, out);
             }
             (Numbers::Decimal256(values, scale), To::Numeric { limit: Limit::None, .. }) => {
                 put_i256(values.value(row), *scale, out);

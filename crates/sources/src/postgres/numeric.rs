@@ -258,6 +258,21 @@ pub(super) fn put_i256(value: i256, scale: impl Into<i32>, out: &mut BytesMut) {
     put_digits(&digits, value.is_negative(), scale, out);
 }
 
+/// As [`put_i256`], without zeros at the end of the decimal places: those of a number without a declared precision come
+/// from its Arrow type.
+pub(super) fn put_trimmed(value: i256, scale: i8, out: &mut BytesMut) {
+    let at = out.len();
+    put_i256(value, scale, out);
+    let field = |at: usize| out.get(at..at + 2).map_or(0, |bytes| i16::from_be_bytes([bytes[0], bytes[1]]));
+    let (count, weight) = (field(at), field(at + 2));
+    let last = field(out.len() - 2);
+    // Each digit in base 10 000 after the point has four places.
+    let places = 4 * (i32::from(count) - i32::from(weight) - 1);
+    let zeros = (1..4).take_while(|zeros| count > 0 && last % 10i16.pow(*zeros) == 0).count();
+    let places = if count == 0 { 0 } else { (places - zeros as i32).max(0) };
+    out[at + 6..at + 8].copy_from_slice(&(places as u16).to_be_bytes());
+}
+
 /// How many decimal digits of the integer are in its lowest digit in base
 /// 10 000; 0 if they fill it.
 fn lowest_digits(scale: i32) -> u32 {
@@ -291,6 +306,30 @@ mod tests {
             bytes.extend(field.to_be_bytes());
         }
         bytes
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_left_out() {
+        let smallest = format!("0.{:0>44}", 1);
+        for text in [
+            "0",
+            "1.5",
+            "-12345678901234567890.123456789",
+            "100",
+            "10.01",
+            "20000.0001",
+            "0.00012",
+            &smallest,
+        ] {
+            for scale in [44, 45, 46, 47] {
+                let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+                let zeros = "0".repeat(scale - part.len());
+                let value = format!("{whole}{part}{zeros}").parse().unwrap();
+                let mut out = BytesMut::new();
+                put_trimmed(value, scale as i8, &mut out);
+                assert_eq!(Numeric::parse(&out).unwrap().to_text(), text);
+            }
+        }
     }
 
     #[test]

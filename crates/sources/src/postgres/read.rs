@@ -91,7 +91,10 @@ fn is_spare(readers: usize, blocked: Duration, took: Duration) -> bool {
 pub(super) fn stream(connections: Vec<Connection>, wanted: ReadRequest, form: RowFormat) -> BatchStream {
     let readers = connections.len();
     let shared = Arc::new(ReadState {
-        formats: wanted.kinds.iter().map(PgType::format).collect(),
+        formats: match form {
+            RowFormat::Tuples => vec![1; wanted.kinds.len()],
+            RowFormat::Decoded => wanted.kinds.iter().map(PgType::format).collect(),
+        },
         wanted,
         form,
         next_part: AtomicU32::new(0),

@@ -135,6 +135,7 @@ impl Stage {
             }
         }
         self.check_keys(connection).await?;
+        target.truncate(connection).await?;
         let (columns, values) = (self.columns.join(", "), self.values.join(", "));
         // Tables have no order, but readers expect the order in which the rows came.
         connection

@@ -1,14 +1,14 @@
 //! The table that rows are copied into: an existing one, a new one, or a new one that replaces another.
 
-use std::io;
-
 use arrow_schema::SchemaRef;
 
 use super::assign::column_type;
 use super::connection::Connection;
+use super::keep::{Kept, Names};
 use super::limit::Limit;
 use super::message::{Described, TextRow};
-use super::{quote_identifier, quote_literal, shown};
+use super::native;
+use super::{malformed, quote_identifier, quote_literal, shown, values};
 use crate::{Result, SourceError, TableName, TableWrite, WriteMode};
 
 /// How long the swap waits for other users of the replaced table. Later users queue behind the
@@ -27,8 +27,22 @@ pub(super) struct Target {
     /// Its name for the user.
     pub(super) shown: String,
     pub(super) columns: Vec<TargetColumn>,
-    /// The table that this one replaces: its quoted name, with and without the schema.
-    replaces: Option<(String, String)>,
+    /// The table that this one replaces.
+    replaces: Option<Replaced>,
+    /// The statement that removes the rows of the table, if they are replaced.
+    truncate: Option<String>,
+    /// What the user should know before rows are written.
+    pub(super) notices: Vec<String>,
+}
+
+/// A table that is replaced.
+#[derive(Debug)]
+struct Replaced {
+    /// Its quoted name with the schema.
+    qualified: String,
+    /// Its quoted name.
+    name: String,
+    kept: Kept,
 }
 
 /// A column that can be written.
@@ -73,34 +87,60 @@ impl Target {
         let shown = shown(table);
         let given = super::quote_table(table);
         let found = find(connection, &given).await?;
-        let mut replaces = None;
+        let mut replaced = None;
+        let mut truncate = None;
         let (name, relation, is_new) = match (found, mode) {
             (Some(found), WriteMode::Replace) => {
                 found.check_replaceable(connection, &shown).await?;
                 let schema = quote_identifier(&found.schema);
                 let beside = free_name(connection, &found.schema).await?;
-                replaces = Some((
-                    format!("{schema}.{}", quote_identifier(&found.name)),
-                    quote_identifier(&found.name),
-                ));
-                (format!("{schema}.{}", quote_identifier(&beside)), beside, true)
+                let name = format!("{schema}.{}", quote_identifier(&beside));
+                replaced = Some((found, beside.clone()));
+                (name, beside, true)
+            }
+            (Some(found), WriteMode::Truncate) => {
+                found.check_truncatable(connection, &shown).await?;
+                // The rows of a partitioned table are in its partitions.
+                let only = if found.kind == "p" { "" } else { "ONLY " };
+                truncate = Some(format!("TRUNCATE {only}{}", found.qualified()));
+                (found.qualified(), found.name, false)
             }
             (None, WriteMode::Existing) => return Err(SourceError::NoTable { name: shown }),
             (Some(found), WriteMode::Append | WriteMode::Existing | WriteMode::Upsert) => {
                 if mode == WriteMode::Upsert && !found.has_unique_index(connection, &write.key).await? {
                     return Err(write.no_unique_index(&shown));
                 }
-                let name = format!("{}.{}", quote_identifier(&found.schema), quote_identifier(&found.name));
-                (name, found.name, false)
+                (found.qualified(), found.name, false)
             }
             // The server reports that the table exists.
             (Some(_), WriteMode::Create) | (None, _) => (given, table.name.clone(), true),
         };
+        let mut notices = Vec::new();
         if is_new {
-            create(connection, &name, schema, &write.key).await?;
+            create(connection, &name, schema, &write.key, &mut notices).await?;
+        }
+        let mut replaces = None;
+        if let Some((found, beside)) = replaced {
+            let (qualified, oid, schema) = (found.qualified(), &found.oid, &found.schema);
+            let names = Names { oid, old: &qualified, new: &name, beside: &beside, schema };
+            let kept = Kept::plan(connection, &names, &shown).await?;
+            notices.extend(kept.notices.iter().cloned());
+            replaces = Some(Replaced { name: quote_identifier(&found.name), qualified, kept });
         }
         let columns = columns(connection, &name).await?;
-        Ok(Self { name, relation, shown, columns, replaces })
+        Ok(Self { name, relation, shown, columns, replaces, truncate, notices })
+    }
+
+    /// Whether rows wait beside the table until all have arrived, because the former ones stay until then.
+    pub(super) fn truncates(&self) -> bool {
+        self.truncate.is_some()
+    }
+
+    /// Removes the rows of a table whose rows are replaced. From here on nobody else can use it.
+    pub(super) async fn truncate(&self, connection: &mut Connection) -> Result<()> {
+        let Some(truncate) = &self.truncate else { return Ok(()) };
+        let timeout = set_lock_timeout(connection).await?;
+        connection.simple(truncate).await.map(drop).map_err(|error| in_use(error, &self.shown, &timeout))
     }
 
     /// Replaces the old table by this one.
@@ -108,33 +148,43 @@ impl Target {
     /// # Errors
     /// When others lock the old table for too long, or something depends on it.
     pub(super) async fn swap(&self, connection: &mut Connection) -> Result<()> {
-        let Some((old, name)) = &self.replaces else { return Ok(()) };
-        let rows = connection
-            .simple(&format!(
-                "SELECT pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', true) \
-                 WHERE pg_catalog.current_setting('lock_timeout') = '0'; SHOW lock_timeout"
-            ))
-            .await?;
-        let timeout = rows.last().and_then(|row| row.first()?.clone()).unwrap_or_default();
-        let swap = format!("DROP TABLE IF EXISTS {old}; ALTER TABLE {} RENAME TO {name}", self.name);
-        match connection.simple(&swap).await {
-            Ok(_) => Ok(()),
-            // lock_not_available
-            Err(SourceError::Sql { code: Some(code), .. }) if code == "55P03" => Err(SourceError::Sql {
-                reason: format!(
-                    "table `{}` is in use: it could not be locked within {timeout}, and was not changed",
-                    self.shown
-                ),
-                position: None,
-                code: Some(code),
-                hint: Some(
-                    "end the transactions that use it (see pg_locks) and try again, or wait longer: \
-                     …?options=-c%20lock_timeout%3D60s"
-                        .into(),
-                ),
-            }),
-            Err(error) => Err(error),
-        }
+        let Some(Replaced { qualified, name, kept }) = &self.replaces else { return Ok(()) };
+        kept.make_rest(connection).await?;
+        let timeout = set_lock_timeout(connection).await?;
+        let swap = format!("DROP TABLE IF EXISTS {qualified}; ALTER TABLE {} RENAME TO {name}", self.name);
+        connection.simple(&swap).await.map_err(|error| in_use(error, &self.shown, &timeout))?;
+        kept.complete(connection).await
+    }
+}
+
+/// Limits how long statements wait for others, unless the user has set a limit. Returns the limit.
+async fn set_lock_timeout(connection: &mut Connection) -> Result<String> {
+    let rows = connection
+        .simple(&format!(
+            "SELECT pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', true) \
+             WHERE pg_catalog.current_setting('lock_timeout') = '0'; SHOW lock_timeout"
+        ))
+        .await?;
+    Ok(rows.last().and_then(|row| row.first()?.clone()).unwrap_or_default())
+}
+
+/// The error for a table that others keep locked.
+fn in_use(error: SourceError, shown: &str, timeout: &str) -> SourceError {
+    match error {
+        // lock_not_available
+        SourceError::Sql { code: Some(code), .. } if code == "55P03" => SourceError::Sql {
+            reason: format!(
+                "table `{shown}` is in use: it could not be locked within {timeout}, and was not changed"
+            ),
+            position: None,
+            code: Some(code),
+            hint: Some(
+                "end the transactions that use it (see pg_locks) and try again, or wait longer: \
+                 …?options=-c%20lock_timeout%3D60s"
+                    .into(),
+            ),
+        },
+        error => error,
     }
 }
 
@@ -157,14 +207,6 @@ async fn check_names(connection: &mut Connection, table: &TableName, schema: &Sc
     )))
 }
 
-fn malformed(connection: &Connection) -> SourceError {
-    connection.lost(io::Error::new(io::ErrorKind::InvalidData, "unexpected contents of the catalog"), 0)
-}
-
-fn values<const N: usize>(row: TextRow) -> Option<[String; N]> {
-    row.into_iter().collect::<Option<Vec<_>>>()?.try_into().ok()
-}
-
 async fn find(connection: &mut Connection, name: &str) -> Result<Option<Found>> {
     let rows = connection
         .simple(&format!(
@@ -180,6 +222,38 @@ async fn find(connection: &mut Connection, name: &str) -> Result<Option<Found>> 
 }
 
 impl Found {
+    /// Schema and name, quoted.
+    fn qualified(&self) -> String {
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
+    }
+
+    /// Checks early for what would make TRUNCATE fail after all rows have been copied.
+    async fn check_truncatable(&self, connection: &mut Connection, shown: &str) -> Result<()> {
+        if !matches!(&*self.kind, "r" | "p") {
+            return Err(SourceError::Unsupported(format!(
+                "replacing the rows of `{shown}`, which is not a table"
+            )));
+        }
+        let rows = connection
+            .simple(&format!(
+                "SELECT DISTINCT conrelid::regclass::text FROM pg_catalog.pg_constraint \
+                 WHERE contype = 'f' AND confrelid = {0} AND conrelid <> {0} ORDER BY 1 LIMIT 5",
+                self.oid
+            ))
+            .await?;
+        let others: Vec<_> = rows.into_iter().filter_map(|row| row.into_iter().next()?).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        Err(SourceError::Sql {
+            reason: format!("cannot replace the rows of `{shown}`: {} refers to them", others.join(", ")),
+            position: None,
+            // feature_not_supported, as TRUNCATE itself
+            code: Some("0A000".into()),
+            hint: Some("drop the foreign keys first, or use --mode upsert".into()),
+        })
+    }
+
     /// Whether a unique index has exactly these columns, in any order, and can find conflicts.
     async fn has_unique_index(&self, connection: &mut Connection, key: &[String]) -> Result<bool> {
         let key: Vec<_> = key.iter().map(|name| format!("{}::name", quote_literal(name))).collect();
@@ -259,11 +333,19 @@ async fn free_name(connection: &mut Connection, schema: &str) -> Result<String> 
 }
 
 /// Creates a table, with the key as its primary key, if there is one.
-async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef, key: &[String]) -> Result<()> {
+async fn create(
+    connection: &mut Connection,
+    name: &str,
+    schema: &SchemaRef,
+    key: &[String],
+    notices: &mut Vec<String>,
+) -> Result<()> {
+    let natives = native::column_types(connection, schema, notices).await?;
     let mut columns = schema
         .fields()
         .iter()
-        .map(|field| match column_type(field) {
+        .zip(natives)
+        .map(|(field, native)| match native.map_or_else(|| column_type(field), Ok) {
             Ok(made) => Ok(format!("{} {made}", quote_identifier(field.name()))),
             Err(what) => Err(SourceError::Unsupported(format!(
                 "column `{}` of type {what} in a table; select its fields in the query",

@@ -15,7 +15,6 @@ use super::decode::Bad;
 use super::message::Described;
 use super::oid::{BPCHAR, TEXT, VARCHAR};
 use super::rows::BATCH_BYTES_MAX;
-use super::types::PgType;
 use crate::{InfiniteRule, NumericRule, ReadOptions};
 
 /// The schema of a batch of tuples.
@@ -24,7 +23,7 @@ static SCHEMA: LazyLock<SchemaRef> =
 
 /// Types whose binary format is the same on every server, each with its array type. That excludes `money`, whose
 /// decimal places depend on the locale, and types that a database defines itself.
-const PORTABLE: [(u32, u32); 20] = [
+const PORTABLE: &[(u32, u32)] = &[
     (16, 1000),
     (17, 1001),
     (20, 1016),
@@ -45,6 +44,42 @@ const PORTABLE: [(u32, u32); 20] = [
     (2950, 2951),
     (3802, 3807),
     (26, 1028),
+    // "char", name, bit, varbit, timetz, pg_lsn
+    (18, 1002),
+    (19, 1003),
+    (1560, 1561),
+    (1562, 1563),
+    (1266, 1270),
+    (3220, 3221),
+    // inet, cidr, macaddr, macaddr8
+    (869, 1041),
+    (650, 651),
+    (829, 1040),
+    (774, 775),
+    // tsvector, tsquery
+    (3614, 3643),
+    (3615, 3645),
+    // Points, lines and areas.
+    (600, 1017),
+    (601, 1018),
+    (602, 1019),
+    (603, 1020),
+    (604, 1027),
+    (628, 629),
+    (718, 719),
+    // Ranges and multiranges.
+    (3904, 3905),
+    (3906, 3907),
+    (3908, 3909),
+    (3910, 3911),
+    (3912, 3913),
+    (3926, 3927),
+    (4451, 6150),
+    (4532, 6151),
+    (4533, 6152),
+    (4534, 6153),
+    (4535, 6155),
+    (4536, 6157),
 ];
 
 /// A source's offer to leave its rows undecoded. A destination that accepts it gets batches of tuples.
@@ -55,12 +90,11 @@ pub struct Tuples {
 }
 
 impl Tuples {
-    /// The offer for rows of `columns`, read as `kinds`; `None` if they would differ undecoded.
-    pub(super) fn offer(columns: &[Described], kinds: &[PgType], options: &ReadOptions) -> Option<Self> {
+    /// The offer for rows of `columns`; `None` if they would differ undecoded.
+    pub(super) fn offer(columns: &[Described], options: &ReadOptions) -> Option<Self> {
         // Rules for values are applied when they are decoded.
         let has_rules = options.infinite != InfiniteRule::Error || options.numeric != NumericRule::RESULT;
-        let is_binary = kinds.iter().all(|kind| kind.format() == 1);
-        (options.tuples && !has_rules && is_binary && !columns.is_empty())
+        (options.tuples && !has_rules && !columns.is_empty())
             .then(|| Self { columns: columns.to_vec(), taken: Arc::default() })
     }
 

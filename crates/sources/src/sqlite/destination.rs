@@ -163,6 +163,10 @@ impl Open {
 
 #[async_trait]
 impl Destination for SqliteDestination {
+    fn notices(&self) -> Vec<String> {
+        self.open.as_ref().map_or_else(Vec::new, |open| open.target.notices.clone())
+    }
+
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         let mut open = self.take()?;
         self.open = Some(

@@ -13,6 +13,19 @@ use crate::{Result, SourceError, TableName, TableWrite, WriteMode};
 /// Rows that have arrived. Its columns have no types, so it changes no value; the row id is the row's number.
 pub(super) const STAGE: &str = "temp.lightship_stage";
 
+/// What of a replaced table is part of its own definition, and not kept: names and reasons.
+const LOST: &str = "\
+     SELECT 'primary key (' || group_concat(name, ', ') || ')', 'it is part of the definition of the old table' FROM \
+         (SELECT name FROM pragma_table_info(?1, ?2) WHERE pk > 0 ORDER BY pk) HAVING count(*) > 0 UNION ALL \
+     SELECT 'unique (' || (SELECT group_concat(name, ', ') FROM pragma_index_info(i.name, ?2)) || ')', \
+         'create an index, which is kept' FROM pragma_index_list(?1, ?2) i WHERE origin = 'u' UNION ALL \
+     SELECT 'foreign key to ' || \"table\", 'it is part of the definition of the old table' \
+         FROM pragma_foreign_key_list(?1, ?2) GROUP BY id UNION ALL \
+     SELECT 'NOT NULL of column ' || name, 'it is part of the definition of the old table' \
+         FROM pragma_table_info(?1, ?2) WHERE \"notnull\" UNION ALL \
+     SELECT 'default of column ' || name, 'it is part of the definition of the old table' \
+         FROM pragma_table_info(?1, ?2) WHERE dflt_value IS NOT NULL";
+
 /// A table in the file.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -23,6 +36,10 @@ pub(super) struct Target {
     shown: String,
     /// The statement that creates the table, if it does not exist or is to be replaced.
     create: Option<String>,
+    /// The statements that make the indexes and triggers of a replaced table again.
+    kept: Vec<String>,
+    /// What of a replaced table is not kept, in words.
+    pub(super) notices: Vec<String>,
     /// Whether the table has rules of its own for conflicts, as `UNIQUE ON CONFLICT IGNORE`.
     has_conflict_rules: bool,
     mode: WriteMode,
@@ -68,7 +85,7 @@ impl Target {
                 return Err(SourceError::Sql {
                     reason: format!("table `{shown}` already exists"),
                     position: None,
-                    code: None,
+                    code: Some("42P07".into()),
                     hint: Some("add the rows with --mode append, or replace it with --mode replace".into()),
                 });
             }
@@ -80,6 +97,8 @@ impl Target {
             name: select::table(&write.table),
             shown,
             create: None,
+            kept: Vec::new(),
+            notices: Vec::new(),
             has_conflict_rules: false,
             mode: write.mode,
             key: write.key.clone(),
@@ -90,7 +109,9 @@ impl Target {
         if is_new {
             target.check_replaceable(connection, path)?;
             target.make(schema)?;
+            target.keep(connection).map_err(failed)?;
         } else {
+            target.check_replaceable(connection, path)?;
             target.has_conflict_rules = has_conflict_rules(connection, &write.table).map_err(failed)?;
             let existing = existing(connection, write).map_err(failed)?;
             target.assign(&existing, schema)?;
@@ -173,7 +194,7 @@ impl Target {
     /// Refuses to replace a table to which others refer: with foreign keys, `DROP TABLE` first deletes all rows,
     /// which may delete or change rows of the others.
     fn check_replaceable(&self, connection: &Connection, path: &Path) -> Result<()> {
-        if self.mode != WriteMode::Replace {
+        if !matches!(self.mode, WriteMode::Replace | WriteMode::Truncate) {
             return Ok(());
         }
         let master = master(&self.table);
@@ -195,8 +216,46 @@ impl Target {
             reason: format!("cannot replace table `{}`: {} refers to it", self.shown, tables.join(", ")),
             position: None,
             code: None,
-            hint: Some("drop the foreign keys first, or delete the table's rows and append".into()),
+            hint: Some("drop the foreign keys first, or use --mode upsert".into()),
         })
+    }
+
+    /// Finds the indexes and triggers of a table that is replaced. They are tried on an empty table elsewhere.
+    fn keep(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        if self.mode != WriteMode::Replace {
+            return Ok(());
+        }
+        let schema = self.table.schema.as_deref().unwrap_or("main");
+        let table = &self.table.name;
+        let list = |sql: &str| -> rusqlite::Result<Vec<(String, String)>> {
+            let mut statement = connection.prepare(sql)?;
+            let rows = statement.query_map((table, schema), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        let mut lost = list(LOST)?;
+        let has = |name: &str| self.names.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let columns = list("SELECT name, '' FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid")?;
+        let columns = columns.into_iter().filter(|(name, _)| !has(name));
+        lost.extend(
+            columns.map(|(name, _)| (format!("column {name}"), "the result has no such column".into())),
+        );
+        let trial = Connection::open_in_memory()?;
+        if let Some(create) = &self.create {
+            trial.execute_batch(&create.replacen(&self.name, &identifier(table), 1))?;
+        }
+        let definitions = format!(
+            "SELECT type || ' ' || name, sql FROM {} WHERE tbl_name = ?1 COLLATE NOCASE AND ?2 <> '' \
+             AND type IN ('index', 'trigger') AND sql IS NOT NULL ORDER BY rowid",
+            master(&self.table)
+        );
+        for (what, sql) in list(&definitions)? {
+            match trial.execute_batch(&sql) {
+                Ok(()) => self.kept.push(sql),
+                Err(error) => lost.push((what, error.to_string())),
+            }
+        }
+        self.notices = lost.into_iter().map(|(what, why)| format!("{what} is not kept: {why}")).collect();
+        Ok(())
     }
 
     fn key_names(&self) -> Vec<String> {
@@ -220,6 +279,9 @@ impl Target {
                 run(&format!("DROP TABLE IF EXISTS {}", self.name))?;
             }
             run(create)?;
+        } else if self.mode == WriteMode::Truncate {
+            self.check_replaceable(connection, path)?;
+            run(&format!("DELETE FROM {}", self.name))?;
         }
         let insert = self.insert();
         run("SAVEPOINT lightship_fill")?;
@@ -232,6 +294,10 @@ impl Target {
                 code: None,
                 hint: Some("does a trigger of the table skip rows, as RAISE(IGNORE) does?".into()),
             });
+        }
+        // After the rows, which an insert would make slower and a trigger could change.
+        for definition in &self.kept {
+            run(definition)?;
         }
         run("COMMIT")
     }

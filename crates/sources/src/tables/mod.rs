@@ -1,12 +1,14 @@
 //! Tables of databases as destinations: what is written to which table, and how it is opened.
 
 pub(crate) mod cells;
+mod nested;
 pub(crate) mod text;
 
 use std::collections::HashSet;
 
 use arrow_schema::SchemaRef;
 
+use self::nested::Nested;
 use crate::adbc::AdbcDestination;
 use crate::mysql::MySqlDestination;
 use crate::postgres::PostgresDestination;
@@ -77,7 +79,8 @@ pub(crate) fn null_in_key(row: u64, column: &str) -> SourceError {
     }
 }
 
-/// Finds or creates a table of a database, to write rows with these columns.
+/// Finds or creates a table of a database, to write rows with these columns. Nested columns that the database has no
+/// type for become JSON.
 ///
 /// # Errors
 /// [`SourceError::Unsupported`] for a location that is not a database, and the errors of the destination's
@@ -87,11 +90,17 @@ pub async fn open_table(
     write: &TableWrite,
     schema: &SchemaRef,
 ) -> Result<Box<dyn Destination>> {
-    Ok(match location {
+    let nested = Nested::of(location, schema)?;
+    let schema = nested.as_ref().map_or(schema, Nested::schema);
+    let destination: Box<dyn Destination> = match location {
         Location::Postgres(uri) => Box::new(PostgresDestination::create(uri, write, schema).await?),
         Location::MySql(uri) => Box::new(MySqlDestination::create(uri, write, schema).await?),
         Location::Sqlite(path) => Box::new(SqliteDestination::create(path, write, schema).await?),
         Location::Adbc(location) => Box::new(AdbcDestination::create(location, write, schema).await?),
         other => return Err(SourceError::Unsupported(format!("{other} is not a database"))),
+    };
+    Ok(match nested {
+        Some(nested) => nested.before(destination),
+        None => destination,
     })
 }

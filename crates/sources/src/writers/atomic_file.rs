@@ -4,12 +4,15 @@
 //! killed. Once complete, it is linked under its name. If it replaces a file of that name, it has a
 //! temporary name for a moment, before it is renamed. On file systems without unnamed files it has
 //! a hidden name in the same folder.
+//!
+//! A file that must not exist, or that continues another, is not linked if the name has been given to another file
+//! meanwhile.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
@@ -27,6 +30,17 @@ pub(super) struct AtomicFile {
     temporary: Temporary,
     /// Its final path.
     path: PathBuf,
+    replaces: Replaces,
+}
+
+/// What a file may replace.
+pub(super) enum Replaces {
+    /// Whatever has its name.
+    Any,
+    /// Nothing: its name must be free.
+    Nothing,
+    /// This file, which is locked against others that do the same, in the state that it had.
+    This(File, Metadata),
 }
 
 enum Temporary {
@@ -36,7 +50,7 @@ enum Temporary {
 
 impl AtomicFile {
     /// A file for the final path `path`, with the permissions of the file that it replaces.
-    pub(super) fn create(path: PathBuf, existing: Option<&Metadata>) -> io::Result<Self> {
+    pub(super) fn create(path: PathBuf, existing: Option<&Metadata>, replaces: Replaces) -> io::Result<Self> {
         if path.file_name().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -48,11 +62,28 @@ impl AtomicFile {
             Some(file) => Temporary::Unnamed(file),
             None => Temporary::Named(named(&path)?),
         };
-        let this = Self { temporary, path };
+        let this = Self { temporary, path, replaces };
         if let Some(existing) = existing {
             this.file().set_permissions(existing.permissions())?;
         }
         Ok(this)
+    }
+
+    /// The folder of its final path.
+    pub(super) fn folder(&self) -> &Path {
+        folder(&self.path)
+    }
+
+    /// The file that this one continues, unless it is empty, and this one.
+    pub(super) fn continued(&mut self) -> Option<(&mut File, &mut File)> {
+        let new = match &mut self.temporary {
+            Temporary::Unnamed(file) => file,
+            Temporary::Named(file) => file.as_file_mut(),
+        };
+        match &mut self.replaces {
+            Replaces::This(file, before) if before.len() > 0 => Some((file, new)),
+            _ => None,
+        }
     }
 
     fn file(&self) -> &File {
@@ -66,6 +97,12 @@ impl AtomicFile {
     pub(super) fn commit(self) -> io::Result<()> {
         self.file().sync_all()?;
         let path = &self.path;
+        if let Replaces::This(_, before) = &self.replaces
+            && !path.metadata().is_ok_and(|now| is_same(before, &now))
+        {
+            return Err(io::Error::other("another program has changed it meanwhile; copy again"));
+        }
+        let is_new = matches!(self.replaces, Replaces::Nothing);
         match self.temporary {
             Temporary::Unnamed(file) => {
                 let link = |path: &Path| {
@@ -74,7 +111,7 @@ impl AtomicFile {
                 };
                 match link(path) {
                     // A link can't replace a file; a rename can.
-                    Err(Errno::EXIST) => {
+                    Err(Errno::EXIST) if !is_new => {
                         let beside =
                             beside(path, |builder| builder.make_in(folder(path), |path| Ok(link(path)?)))?;
                         beside.persist(path).map_err(|error| error.error)?;
@@ -82,10 +119,19 @@ impl AtomicFile {
                     linked => linked?,
                 }
             }
+            Temporary::Named(file) if is_new => {
+                drop(file.persist_noclobber(path).map_err(|error| error.error)?);
+            }
             Temporary::Named(file) => drop(file.persist(path).map_err(|error| error.error)?),
         }
         sync_folder(folder(path))
     }
+}
+
+/// Whether a file is the same, and unchanged.
+fn is_same(before: &Metadata, now: &Metadata) -> bool {
+    let of = |file: &Metadata| (file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec());
+    of(before) == of(now)
 }
 
 impl Write for AtomicFile {
@@ -189,7 +235,7 @@ mod tests {
                         true => Temporary::Unnamed(unnamed(folder.path()).unwrap().expect("supported here")),
                         false => Temporary::Named(named(&path).unwrap()),
                     };
-                    let mut file = AtomicFile { temporary, path: path.clone() };
+                    let mut file = AtomicFile { temporary, path: path.clone(), replaces: Replaces::Any };
                     file.write_all(b"whole").unwrap();
                     file
                 };

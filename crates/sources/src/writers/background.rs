@@ -102,7 +102,9 @@ fn run(
     is_dropped: &AtomicBool,
 ) -> Result<Option<Written>> {
     let mut rows = 0;
-    if let Writer::Lines(format, output) = &mut writer {
+    if let Writer::Lines(format, output) = &mut writer
+        && !output.continues()
+    {
         put(output, &format.header())?;
     }
     while let Some(order) = orders.blocking_recv() {
@@ -149,7 +151,7 @@ impl Writer {
     fn finish(self) -> Result<Output> {
         match self {
             Self::Batches(writer) => writer.finish(),
-            Self::Lines(_, output) => Ok(output),
+            Self::Lines(_, output) => Ok(*output),
         }
     }
 }

@@ -3,11 +3,13 @@
 //! The library's writer is not used, because it writes NULL and an empty text alike.
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 
 use super::lines::{LineFormat, Pieces};
 use super::text::{Texts, Value};
-use super::{refused, unfit};
+use super::text_options::Dialect;
+use super::type_mapping::find;
+use super::{check_fields, reason, refused, unfit};
 use crate::{Result, SourceError};
 
 /// Refuses what CSV can't hold.
@@ -16,60 +18,74 @@ pub(super) fn check(schema: &SchemaRef) -> Result<()> {
         let reason = "CSV can't hold rows without columns; write them as arrow or json";
         return Err(SourceError::Unsupported(reason.into()));
     }
-    match schema.fields().iter().find(|field| field.data_type().is_nested()) {
-        Some(field) => {
-            let hint = "write it as json, parquet or arrow, or choose its fields in the query";
-            Err(refused("CSV", field.name(), field.data_type(), hint))
+    for field in schema.fields() {
+        if let Some(wrong) = find(field.data_type(), &|t| matches!(t, DataType::Union(..))) {
+            let hint = "write it as arrow, or choose one of its fields in the query";
+            return Err(refused("CSV", field.name(), wrong, hint));
         }
-        None => Ok(()),
     }
+    // Structures are JSON.
+    check_fields("CSV", schema)
 }
 
 pub(super) struct Csv {
     schema: SchemaRef,
+    dialect: Dialect,
 }
 
 impl Csv {
-    pub(super) fn new(schema: &SchemaRef) -> Self {
-        Self { schema: schema.clone() }
+    pub(super) fn new(schema: &SchemaRef, dialect: Dialect) -> Self {
+        Self { schema: schema.clone(), dialect }
     }
 }
 
 impl LineFormat for Csv {
     fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
+        if !self.dialect.header {
+            return header;
+        }
         for (i, field) in self.schema.fields().iter().enumerate() {
             if i > 0 {
-                header.push(b',');
+                header.push(self.dialect.delimiter);
             }
-            push_value(&mut header, field.name(), false);
+            self.dialect.push(&mut header, field.name(), false);
         }
         header.push(b'\n');
         header
     }
 
     fn encode(&self, batch: &RecordBatch, pieces: &mut Pieces) -> Result<()> {
-        let columns = batch.columns().iter().map(|column| Texts::new(column));
-        let columns = columns.map(|texts| texts.map(|texts| (texts.has_none_of(SPECIAL), texts)));
+        let dialect = &self.dialect;
+        let special = dialect.special();
+        let columns = batch.columns().iter().zip(self.schema.fields());
+        let columns = columns.map(|(column, field)| Texts::new(field, column));
+        let columns = columns.map(|texts| texts.map(|texts| (texts.has_none_of(&special), texts)));
         let columns: Vec<_> = columns.collect::<Result<_, _>>()?;
-        let is_single = columns.len() == 1;
         let mut text = String::new();
         for row in 0..batch.num_rows() {
             let lines = pieces.buffer();
             let begin = lines.len();
             for (i, (is_plain, texts)) in columns.iter().enumerate() {
                 if i > 0 {
-                    lines.push(b',');
+                    lines.push(dialect.delimiter);
                 }
+                let at = lines.len();
                 match texts.append(row, lines, &mut text) {
+                    // A number may look like NULL.
+                    Ok(Value::Appended)
+                        if !dialect.null.is_empty() && lines[at..] == *dialect.null.as_bytes() =>
+                    {
+                        lines.insert(at, dialect.quote);
+                        lines.push(dialect.quote);
+                    }
                     Ok(Value::Appended) => {}
-                    Ok(Value::Text(text)) => push_value(lines, text, *is_plain),
-                    Ok(Value::Null) if is_single => lines.extend_from_slice(b"\"\""),
-                    Ok(Value::Null) => {}
+                    Ok(Value::Text(text)) => dialect.push(lines, text, *is_plain),
+                    Ok(Value::Null) => lines.extend_from_slice(dialect.null.as_bytes()),
                     Err(error) => {
                         lines.truncate(begin);
                         let column = self.schema.field(i).name();
-                        return Err(unfit(row, column, error.to_string(), "write it as arrow or parquet"));
+                        return Err(unfit(row, column, reason(error), "write it as arrow or parquet"));
                     }
                 }
             }
@@ -80,39 +96,45 @@ impl LineFormat for Csv {
     }
 }
 
-/// Bytes that require quotes around a value.
-const SPECIAL: &[u8; 4] = b",\"\n\r";
+impl Dialect {
+    /// Bytes that require quotes around a value.
+    fn special(&self) -> [u8; 4] {
+        [self.delimiter, self.quote, b'\n', b'\r']
+    }
 
-/// Adds a value, in quotes if it needs them: an empty one to distinguish it from
-/// NULL, and `\.` because PostgreSQL takes it for the end of the data. A value that
-/// `is_plain` has no special bytes.
-fn push_value(line: &mut Vec<u8>, text: &str, is_plain: bool) {
-    let is_special = |byte| SPECIAL.contains(&byte);
-    if !text.is_empty() && text != "\\." && (is_plain || !text.bytes().any(is_special)) {
-        line.extend_from_slice(text.as_bytes());
-        return;
+    /// Adds a value, in quotes if it needs them: an empty one and the text for NULL to distinguish it from NULL, and
+    /// `\.` because PostgreSQL takes it for the end of the data. A value that `is_plain` has no special bytes.
+    fn push(&self, line: &mut Vec<u8>, text: &str, is_plain: bool) {
+        let special = self.special();
+        let is_special = |byte| special.contains(&byte);
+        let is_taken = text.is_empty() || text == "\\." || text == self.null;
+        if !is_taken && (is_plain || !text.bytes().any(is_special)) {
+            line.extend_from_slice(text.as_bytes());
+            return;
+        }
+        line.push(self.quote);
+        for (at, part) in text.split(char::from(self.quote)).enumerate() {
+            if at > 0 {
+                line.extend_from_slice(&[self.quote, self.quote]);
+            }
+            line.extend_from_slice(part.as_bytes());
+        }
+        line.push(self.quote);
     }
-    line.push(b'"');
-    let mut parts = text.split('"');
-    line.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
-    for part in parts {
-        line.extend_from_slice(b"\"\"");
-        line.extend_from_slice(part.as_bytes());
-    }
-    line.push(b'"');
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::TextOptions;
 
     #[test]
     fn values_are_quoted_if_necessary() {
-        let check = |text: &str, expected: &str| {
+        let check_with = |options: TextOptions, text: &str, expected: &str| {
             let mut line = Vec::new();
-            push_value(&mut line, text, false);
+            options.for_file(None).unwrap().push(&mut line, text, false);
             assert_eq!(String::from_utf8_lossy(&line), expected);
         };
+        let check = |text: &str, expected: &str| check_with(TextOptions::default(), text, expected);
         check("plain text", "plain text");
         check("", "\"\"");
         check("a,b", "\"a,b\"");
@@ -121,9 +143,20 @@ mod tests {
         check("\\.", "\"\\.\"");
         check("naïve ☃", "naïve ☃");
         check("a\rb", "\"a\rb\"");
-        let mut line = Vec::new();
+        let other = || TextOptions {
+            delimiter: Some(b';'),
+            quote: b'\'',
+            null: "NA".into(),
+            ..TextOptions::default()
+        };
+        check_with(other(), "a,\"b\"", "a,\"b\"");
+        check_with(other(), "a;b", "'a;b'");
+        check_with(other(), "it's", "'it''s'");
+        check_with(other(), "NA", "'NA'");
+        check_with(other(), "", "''");
+        let (dialect, mut line) = (TextOptions::default().for_file(None).unwrap(), Vec::new());
         for text in ["", "\\.", "plain"] {
-            push_value(&mut line, text, true);
+            dialect.push(&mut line, text, true);
         }
         assert_eq!(line, b"\"\"\"\\.\"plain");
     }

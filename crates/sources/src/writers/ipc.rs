@@ -19,7 +19,10 @@ use crate::Result;
 /// Decides which types a file replaces: it allows one dictionary per column, and
 /// each batch of a result may have its own.
 pub(super) fn check_file(schema: &SchemaRef) -> TypeMapping {
-    TypeMapping::new(schema, &|t| if matches!(t, DataType::Dictionary(..)) { decoded(t) } else { None })
+    TypeMapping::new(schema, &|field| match field.data_type() {
+        dictionary @ DataType::Dictionary(..) => decoded(dictionary),
+        _ => None,
+    })
 }
 
 pub(super) struct File {
@@ -52,8 +55,13 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(output: Output, schema: &SchemaRef) -> Result<Self> {
-        Ok(Self { writer: StreamWriter::try_new(output, schema)? })
+    pub(super) fn new(mut output: Output, schema: &SchemaRef) -> Result<Self> {
+        // A stream begins with its columns, which an existing one has.
+        let continues = output.continues();
+        output.mute(continues);
+        let mut writer = StreamWriter::try_new(output, schema)?;
+        writer.get_mut().mute(false);
+        Ok(Self { writer })
     }
 }
 

@@ -1,15 +1,19 @@
 //! JSON lines.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::WriterBuilder;
-use arrow_json::writer::{LineDelimited, Writer};
-use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType, Fields, SchemaRef};
+use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, Writer};
+use arrow_schema::{ArrowError, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, SchemaRef};
 
 use super::lines::{LineFormat, Pieces};
+use super::open_decimal::{is_open, without_zeros};
+use super::readable::has_own_form;
 use super::type_mapping::{TypeMapping, decoded, find};
 use super::{check_fields, refused, unfit};
 use crate::Result;
@@ -23,9 +27,14 @@ pub(super) fn check(schema: &SchemaRef) -> Result<TypeMapping> {
         }
     }
     check_fields("JSON", schema)?;
-    Ok(TypeMapping::new(schema, &|t| match t {
+    Ok(TypeMapping::new(schema, &rule))
+}
+
+/// The type that replaces one that the encoder does not write as we want it.
+pub(super) fn rule(field: &Field) -> Option<DataType> {
+    match field.data_type() {
         // The encoder writes a null in a dictionary as a value.
-        DataType::Dictionary(..) | DataType::RunEndEncoded(..) => decoded(t),
+        t @ (DataType::Dictionary(..) | DataType::RunEndEncoded(..)) => decoded(t),
         // The encoder writes a zero of these as `00`.
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
@@ -40,8 +49,8 @@ pub(super) fn check(schema: &SchemaRef) -> Result<TypeMapping> {
                 DataType::Utf8
             })
         }
-        // The encoder writes an error's text for a time that can't be printed; a cast fails.
-        t if t.is_temporal() => Some(DataType::Utf8),
+        // The encoder writes an error's text for a time that can't be printed.
+        t if has_own_form(t) => Some(DataType::Utf8),
         DataType::Map(entries, ordered) => {
             let DataType::Struct(fields) = entries.data_type() else { return None };
             let [key, value] = fields.as_ref() else { return None };
@@ -54,7 +63,49 @@ pub(super) fn check(schema: &SchemaRef) -> Result<TypeMapping> {
             Some(DataType::Map(entries.into(), *ordered))
         }
         _ => None,
-    }))
+    }
+}
+
+/// Why a value is refused.
+pub(super) const NOT_FINITE: &str = "JSON has no value for not-a-number or infinity";
+
+/// How values are encoded.
+pub(super) fn options() -> EncoderOptions {
+    EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(Arc::new(OpenDecimals))
+}
+
+/// Encodes numbers without a declared precision, which have many zeros at their end by their type.
+#[derive(Debug)]
+struct OpenDecimals;
+
+impl EncoderFactory for OpenDecimals {
+    fn make_default_encoder<'a>(
+        &self,
+        _: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        const OPTIONS: &FormatOptions<'static> = &FormatOptions::new();
+        if !is_open(array.data_type()) {
+            return Ok(None);
+        }
+        let encoder = WithoutZeros { numbers: ArrayFormatter::try_new(array, OPTIONS)?, text: String::new() };
+        Ok(Some(NullableEncoder::new(Box::new(encoder), array.nulls().cloned())))
+    }
+}
+
+struct WithoutZeros<'a> {
+    numbers: ArrayFormatter<'a>,
+    text: String,
+}
+
+impl Encoder for WithoutZeros<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        self.text.clear();
+        // A text takes all that is written to it.
+        let _ = write!(self.text, "{}", self.numbers.value(row));
+        out.extend_from_slice(without_zeros(&self.text).as_bytes());
+    }
 }
 
 pub(super) struct Json {
@@ -73,7 +124,7 @@ impl Json {
 }
 
 /// Whether all floats in a value are finite. The schema bounds the depth of the recursion.
-fn is_finite(array: &dyn Array, row: usize) -> bool {
+pub(super) fn is_finite(array: &dyn Array, row: usize) -> bool {
     let all = |items: ArrayRef| (0..items.len()).all(|item| is_finite(&items, item));
     array.is_null(row)
         || match array.data_type() {
@@ -102,11 +153,13 @@ impl LineFormat for Json {
             if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {
                 let hint = "write it as csv, parquet or arrow, or cast it to text in the query";
                 let name = batch.schema_ref().field(at).name().clone();
-                return Err(unfit(row, &name, "JSON has no value for not-a-number or infinity", hint));
+                return Err(unfit(row, &name, NOT_FINITE, hint));
             }
         }
-        let mut writer: Writer<_, LineDelimited> =
-            WriterBuilder::new().with_explicit_nulls(true).build(lines);
+        let mut writer: Writer<_, LineDelimited> = WriterBuilder::new()
+            .with_explicit_nulls(true)
+            .with_encoder_factory(Arc::new(OpenDecimals))
+            .build(lines);
         writer.write(&batch)?;
         Ok(writer.finish()?)
     }

@@ -14,21 +14,27 @@
 //! directly.
 //!
 //! Every value is written unchanged, or refused with its row and column. Two
-//! columns of the same name are refused, except by [`Format::Table`].
+//! columns of the same name are refused, except by [`Format::Table`] and [`Format::Vertical`].
 //!
 //! The variants of [`Format`] document what each format does to the types.
 
+mod append;
 mod atomic_file;
 mod background;
+mod compress;
 mod csv;
 mod ipc;
 mod json;
+mod json_values;
 mod lines;
 mod open_decimal;
 mod output;
+mod page_spill;
 mod parquet;
+mod readable;
 mod table;
 mod text;
+mod text_options;
 mod type_mapping;
 
 use std::collections::HashSet;
@@ -37,11 +43,15 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Fields, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Fields, SchemaRef};
+
+pub(crate) use self::json_values::JsonValues;
 
 use self::background::Background;
 use self::lines::LineFormat;
 use self::output::Output;
+use self::text_options::{Dialect, extension, without_compression};
+pub use self::text_options::{TextCompression, TextOptions};
 use crate::columns::check_names;
 use crate::{Destination, Result, SourceError};
 
@@ -56,36 +66,58 @@ pub enum Format {
     /// Parquet, with the Arrow schema in its metadata, so that types read back
     /// unchanged, with these exceptions: dictionaries of anything but text and bytes,
     /// and run-end encoded columns, read back as their values, `Decimal32` of one
-    /// digit as `Decimal128`, and intervals of months, days and nanoseconds as structs
-    /// of these three. Unions, decimals of negative scale, structs without fields,
-    /// byte arrays of size zero, and results without columns are refused.
+    /// digit as `Decimal128`, times in seconds as milliseconds, and dates in
+    /// milliseconds as days. Intervals and durations are text, as in CSV. Dates with a
+    /// time of day are refused, and so are unions, decimals of negative scale, structs
+    /// without fields, byte arrays of size zero, and results without columns.
     Parquet,
-    /// CSV as in RFC 4180, with a header line. NULL is empty and an empty text is
-    /// `""`, but in a result of one column NULL is `""` too, since readers skip an
-    /// empty line. Bytes are hexadecimal, times ISO 8601, not-a-number and infinities
-    /// `NaN`, `inf` and `-inf`. Nested types are refused.
+    /// CSV as in RFC 4180, with a header line, or as [`TextOptions`] say. NULL is empty
+    /// and an empty text is `""`. Bytes are hexadecimal after `\x`, UUIDs have hyphens,
+    /// times are ISO 8601, years before 1 end in `BC`, intervals and lists have the form
+    /// of PostgreSQL (`1 mon 2 days 03:04:05`, `{1,NULL}`), structs and maps are JSON,
+    /// not-a-number and infinities `NaN`, `inf` and `-inf`. Unions are refused.
     Csv,
     /// One JSON object per line, NULL as `null`. Decimals are numbers with all their
-    /// digits, bytes hexadecimal text, times ISO 8601 text. Unions are refused, and so
-    /// are not-a-number and infinities, which JSON does not have.
+    /// digits; bytes, UUIDs, times and intervals are text as in CSV. Unions are refused,
+    /// and so are not-a-number and infinities, which JSON does not have.
     Json,
     /// A table for people to read: the first rows, and the number of further rows.
     Table,
+    /// The first rows for people to read, one value on each line.
+    Vertical,
 }
 
 impl Format {
     /// The main name of each format, as a user types it.
-    pub const NAMES: [&str; 6] = ["arrow", "stream", "parquet", "csv", "json", "table"];
+    pub const NAMES: [&str; 7] = ["arrow", "stream", "parquet", "csv", "json", "table", "vertical"];
 
-    /// The format for a file's extension: `.arrow`, `.feather`, `.ipc`,
-    /// `.arrows`, `.parquet`, `.pq`, `.csv`, `.json`, `.jsonl`, `.ndjson`.
+    /// The main extension of its files.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::ArrowFile => "arrow",
+            Self::ArrowStream => "arrows",
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+            Self::Json => "jsonl",
+            Self::Table | Self::Vertical => "txt",
+        }
+    }
+
+    /// The format for a file's extension: `.arrow`, `.feather`, `.ipc`, `.arrows`, `.parquet`, `.pq`, and
+    /// `.csv`, `.tsv`, `.psv`, `.json`, `.jsonl`, `.ndjson`, which `.gz` or `.zst` may follow.
     pub fn from_path(path: &Path) -> Option<Self> {
-        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let (stem, compression) = without_compression(path);
+        let extension = extension(stem)?;
         Some(match extension.as_str() {
+            "arrow" | "feather" | "ipc" | "arrows" | "parquet" | "pq"
+                if compression != TextCompression::None =>
+            {
+                return None;
+            }
             "arrow" | "feather" | "ipc" => Self::ArrowFile,
             "arrows" => Self::ArrowStream,
             "parquet" | "pq" => Self::Parquet,
-            "csv" => Self::Csv,
+            "csv" | "tsv" | "psv" => Self::Csv,
             "json" | "jsonl" | "ndjson" => Self::Json,
             _ => return None,
         })
@@ -103,6 +135,7 @@ impl FromStr for Format {
             "csv" => Self::Csv,
             "json" | "jsonl" => Self::Json,
             "table" => Self::Table,
+            "vertical" => Self::Vertical,
             _ => {
                 let names = Self::NAMES.join(", ");
                 return Err(SourceError::Unsupported(format!("format `{name}`; expected one of {names}")));
@@ -114,8 +147,10 @@ impl FromStr for Format {
 /// Where the bytes go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A file, replaced once the new one is complete; or a pipe or device.
+    /// A file, which changes once all rows are there, as [`WriteOptions::mode`] says; or a pipe or device.
     File(PathBuf),
+    /// A new file of this format in a folder, which is created if it is missing.
+    Folder(PathBuf, Format),
     /// Standard output.
     Stdout,
     /// Memory, for what the program shows itself.
@@ -157,29 +192,52 @@ pub enum Compression {
     Zstd(u8),
 }
 
+/// What to do with an existing file. A missing one is created, except by [`Self::Existing`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FileMode {
+    /// Replace it once the new one is complete.
+    #[default]
+    Replace,
+    /// Fail.
+    Create,
+    /// Add the rows to it. CSV, JSON lines and Arrow streams can grow; other formats are refused.
+    Append,
+    /// Add the rows to it, and fail if it is missing.
+    Existing,
+}
+
 /// How to write. Defaults suit most results.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
+    /// What to do with an existing file.
+    pub mode: FileMode,
     /// Compression of Parquet.
     pub compression: Compression,
-    /// Maximum bytes that a Parquet writer holds of the row group it builds. Less
-    /// means more and smaller row groups: a larger file that is slower to read.
-    /// Zstandard needs about half a MiB per column in addition, and dictionaries
-    /// some 70 KiB per column.
+    /// Maximum bytes that a Parquet writer holds of the row group it builds. What
+    /// exceeds them waits in a temporary file: in the folder of the file that is written,
+    /// or in the system's for a pipe. Zstandard needs about half a MiB per column in
+    /// addition, and dictionaries some 70 KiB per column.
     pub memory_bytes: usize,
+    /// How lines of text are written.
+    pub text: TextOptions,
     /// Rows that a table shows; the rest is counted.
     pub table_rows: usize,
     /// Maximum width of a value in a table, in terminal cells; longer ones are truncated.
     pub table_value_width: usize,
+    /// Maximum width of a table, in terminal cells: columns that don't fit are left out and counted.
+    pub table_width: Option<usize>,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
         Self {
+            mode: FileMode::default(),
             compression: Compression::Zstd(1),
             memory_bytes: 64 << 20,
+            text: TextOptions::default(),
             table_rows: 40,
             table_value_width: 40,
+            table_width: None,
         }
     }
 }
@@ -196,8 +254,8 @@ pub fn batches_at_once(format: Format) -> usize {
 ///
 /// # Errors
 /// [`SourceError::Unsupported`] when the format can't hold one of the columns,
-/// [`SourceError::DuplicateColumn`] when two have the same name, [`SourceError::Io`]
-/// when the target can't be opened. A pipe is opened at the first write, since
+/// [`SourceError::DuplicateColumn`] when two have the same name, [`SourceError::ExistingFile`] when an existing file
+/// may not be changed as the mode says, [`SourceError::Io`] when the target can't be opened. A pipe is opened at the first write, since
 /// opening it waits for its reader.
 pub fn create(
     target: Target,
@@ -205,12 +263,32 @@ pub fn create(
     schema: SchemaRef,
     options: WriteOptions,
 ) -> Result<Box<dyn Destination>> {
-    let plan = WritePlan::new(format, &schema)?;
-    let output = Output::open(target)?;
+    let path = match &target {
+        Target::File(path) => Some(path.as_path()),
+        Target::Folder(..) | Target::Stdout | Target::Memory(_) => None,
+    };
+    let plan = WritePlan::new(format, &schema, &options, path)?;
+    let mut output = Output::open(target, options.mode)?;
+    let dialect = match &plan {
+        WritePlan::Csv(dialect) | WritePlan::Json(_, dialect) => Some(dialect),
+        _ => None,
+    };
+    output.copy_existing(format, &schema, dialect)?;
+    if let Some(dialect) = dialect {
+        output.compress(dialect.compression)?;
+    }
     let failures = output.failures();
     let is_file = output.is_file();
     let writer = plan.start(output, &schema, &options).map_err(|error| failures.explain(error))?;
     Ok(Box::new(Background::start(writer, schema, failures, is_file)?))
+}
+
+/// Checks that a target can be opened, as far as that is known without writing to it.
+///
+/// # Errors
+/// As [`create`], for what the target and the mode alone decide.
+pub fn check_target(target: Target, mode: FileMode) -> Result<()> {
+    Output::open(target, mode).map(drop)
 }
 
 /// Writes a file completely or not at all; writes to a pipe or a device directly.
@@ -218,7 +296,7 @@ pub fn create(
 /// # Errors
 /// [`SourceError::Io`].
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut output = Output::open(Target::File(path.to_owned()))?;
+    let mut output = Output::open(Target::File(path.to_owned()), FileMode::Replace)?;
     let failures = output.failures();
     std::io::Write::write_all(&mut output, bytes).map_err(|source| failures.error(source))?;
     output.commit()?;
@@ -242,7 +320,7 @@ enum Writer {
     /// One batch after another.
     Batches(Box<dyn BatchWriter>),
     /// Each batch on its own.
-    Lines(Arc<dyn LineFormat>, Output),
+    Lines(Arc<dyn LineFormat>, Box<Output>),
 }
 
 /// A format that has accepted a schema, before anything is opened.
@@ -250,14 +328,14 @@ enum WritePlan {
     ArrowFile(type_mapping::TypeMapping),
     ArrowStream,
     Parquet(type_mapping::TypeMapping),
-    Csv,
-    Json(type_mapping::TypeMapping),
-    Table,
+    Csv(Dialect),
+    Json(type_mapping::TypeMapping, Dialect),
+    Table { is_vertical: bool },
 }
 
 impl WritePlan {
-    fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
-        if format != Format::Table {
+    fn new(format: Format, schema: &SchemaRef, options: &WriteOptions, path: Option<&Path>) -> Result<Self> {
+        if !matches!(format, Format::Table | Format::Vertical) {
             check_names(schema)?;
         }
         Ok(match format {
@@ -266,10 +344,10 @@ impl WritePlan {
             Format::Parquet => Self::Parquet(parquet::check(schema)?),
             Format::Csv => {
                 csv::check(schema)?;
-                Self::Csv
+                Self::Csv(options.text.for_file(path)?)
             }
-            Format::Json => Self::Json(json::check(schema)?),
-            Format::Table => Self::Table,
+            Format::Json => Self::Json(json::check(schema)?, options.text.for_file(path)?),
+            Format::Table | Format::Vertical => Self::Table { is_vertical: format == Format::Vertical },
         })
     }
 
@@ -278,11 +356,13 @@ impl WritePlan {
             Self::ArrowFile(type_mapping) => Box::new(ipc::File::new(output, type_mapping)?),
             Self::ArrowStream => Box::new(ipc::Stream::new(output, schema)?),
             Self::Parquet(type_mapping) => Box::new(parquet::Parquet::new(output, type_mapping, options)?),
-            Self::Csv => return Ok(Writer::Lines(Arc::new(csv::Csv::new(schema)), output)),
-            Self::Json(type_mapping) => {
-                return Ok(Writer::Lines(Arc::new(json::Json::new(type_mapping)), output));
+            Self::Csv(dialect) => {
+                return Ok(Writer::Lines(Arc::new(csv::Csv::new(schema, dialect)), Box::new(output)));
             }
-            Self::Table => Box::new(table::Table::new(output, schema, options)),
+            Self::Json(type_mapping, _) => {
+                return Ok(Writer::Lines(Arc::new(json::Json::new(type_mapping)), Box::new(output)));
+            }
+            Self::Table { is_vertical } => Box::new(table::Table::new(output, schema, options, is_vertical)),
         }))
     }
 }
@@ -316,6 +396,14 @@ fn unfit(row: usize, column: &str, reason: impl Into<String>, hint: &str) -> Sou
     }
 }
 
+/// Why a value can't be converted.
+fn reason(error: ArrowError) -> String {
+    match error {
+        ArrowError::InvalidArgumentError(reason) => reason,
+        other => other.to_string(),
+    }
+}
+
 /// The error for a column that `format` can't hold.
 fn refused(format: &str, column: &str, data_type: &DataType, hint: &str) -> SourceError {
     SourceError::Unsupported(format!("{format} can't hold {data_type} (column `{column}`); {hint}"))
@@ -330,14 +418,19 @@ mod tests {
         for name in Format::NAMES {
             assert!(name.parse::<Format>().is_ok(), "{name}");
         }
-        assert!("tsv".parse::<Format>().is_err());
+        assert!("xlsx".parse::<Format>().is_err());
         let check = |path: &str, expected| assert_eq!(Format::from_path(Path::new(path)), expected, "{path}");
         check("a/b.parquet", Some(Format::Parquet));
         check("B.PQ", Some(Format::Parquet));
         check("x.feather", Some(Format::ArrowFile));
         check("x.arrows", Some(Format::ArrowStream));
         check("x.tar.ndjson", Some(Format::Json));
+        check("x.tsv", Some(Format::Csv));
+        check("x.csv.gz", Some(Format::Csv));
+        check("x.jsonl.zst", Some(Format::Json));
         check("csv", None);
-        check("x.tsv", None);
+        check("csv.gz", None);
+        check("x.parquet.gz", None);
+        check("x.csv.bz2", None);
     }
 }

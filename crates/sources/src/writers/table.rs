@@ -5,13 +5,23 @@ use std::io::Write as _;
 
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_schema::{DataType, SchemaRef};
 use unicode_width::UnicodeWidthChar;
 
-use super::open_decimal::{self, without_zeros};
 use super::output::Output;
-use super::{BatchWriter, WriteOptions, unfit};
+use super::readable::Printer;
+use super::{BatchWriter, WriteOptions, reason, unfit};
 use crate::Result;
+
+/// How values are shown that have no other form.
+static PLAIN: FormatOptions<'static> = FormatOptions::new();
+
+/// Minimum width to which columns of text are cut to fit a table.
+const COLUMN_WIDTH_MIN: usize = 12;
+/// Minimum width of the values in the vertical form.
+const VERTICAL_WIDTH_MIN: usize = 20;
+/// Maximum width of the values in the vertical form where the width of the terminal is not known.
+const VERTICAL_WIDTH_MAX: usize = 10_000;
 
 /// Keeps the first rows as text, writes them once there are enough, and writes at
 /// the end how many followed.
@@ -19,10 +29,14 @@ pub(super) struct Table {
     output: Output,
     schema: SchemaRef,
     rows_max: usize,
-    width_max: usize,
+    value_width_max: usize,
+    /// Of the table.
+    width_max: Option<usize>,
+    is_vertical: bool,
     shown: Vec<Vec<Cell>>,
     rows: u64,
     is_written: bool,
+    columns_left_out: usize,
 }
 
 /// A text and its width on a terminal.
@@ -32,15 +46,26 @@ struct Cell {
 }
 
 impl Table {
-    pub(super) fn new(output: Output, schema: &SchemaRef, options: &WriteOptions) -> Self {
+    pub(super) fn new(output: Output, schema: &SchemaRef, options: &WriteOptions, is_vertical: bool) -> Self {
+        let value_width_max = match (is_vertical, options.table_width) {
+            (false, _) => options.table_value_width.max(1),
+            (true, None) => VERTICAL_WIDTH_MAX,
+            (true, Some(width)) => {
+                let names = names(schema, options.table_value_width.max(1));
+                width.saturating_sub(name_width(&names) + 4).max(VERTICAL_WIDTH_MIN)
+            }
+        };
         Self {
             output,
             schema: schema.clone(),
             rows_max: options.table_rows,
-            width_max: options.table_value_width.max(1),
+            value_width_max,
+            width_max: options.table_width,
+            is_vertical,
             shown: Vec::new(),
             rows: 0,
             is_written: false,
+            columns_left_out: 0,
         }
     }
 
@@ -49,24 +74,30 @@ impl Table {
         if rows == 0 {
             return Ok(());
         }
-        let options = FormatOptions::new().with_null("NULL");
-        let columns: Vec<_> =
-            batch.columns().iter().map(|c| ArrayFormatter::try_new(c, &options)).collect::<Result<_, _>>()?;
+        // Only the rows that are shown are converted.
+        let batch = batch.slice(0, rows);
+        let columns = batch.columns().iter().zip(self.schema.fields());
+        let columns =
+            columns.map(|(column, field)| Ok((Printer::new(field, column)?, column.logical_nulls())));
+        let columns: Vec<_> = columns.collect::<Result<_>>()?;
         for row in 0..rows {
-            let cells = columns.iter().enumerate().map(|(i, column)| {
-                let mut clip = Clip::new(self.width_max);
-                let written = match open_decimal::is_open(self.schema.field(i).data_type()) {
-                    true => column.value(row).try_to_string().and_then(|text| {
-                        let written = clip.write_str(without_zeros(&text));
-                        written.map_err(|e| ArrowError::InvalidArgumentError(e.to_string()))
-                    }),
-                    false => column.value(row).write(&mut clip),
-                };
-                // The formatter also fails when the clip is full, which is not an error.
-                match written {
+            let cells = columns.iter().enumerate().map(|(i, (printer, nulls))| {
+                if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                    return Ok(clipped("NULL", self.value_width_max));
+                }
+                let mut clip = Clip::new(self.value_width_max);
+                let mut printed = printer.print(row, &mut clip);
+                if printed.is_err() && !clip.is_full {
+                    // Only shown, it need not be JSON: not-a-number in a structure.
+                    clip = Clip::new(self.value_width_max);
+                    let plain = ArrayFormatter::try_new(batch.column(i), &PLAIN);
+                    printed = plain.and_then(|plain| plain.value(row).write(&mut clip));
+                }
+                match printed {
+                    // It also fails when the clip is full, which is not an error.
                     Err(error) if !clip.is_full => {
                         let column = self.schema.field(i).name();
-                        Err(unfit(row, column, error.to_string(), "write it as arrow or parquet"))
+                        Err(unfit(row, column, reason(error), "write it as arrow or parquet"))
                     }
                     _ => Ok(clip.cell),
                 }
@@ -78,27 +109,80 @@ impl Table {
 
     fn write_table(&mut self) -> Result<()> {
         self.is_written = true;
-        let header: Vec<Cell> =
-            self.schema.fields().iter().map(|field| clipped(field.name(), self.width_max)).collect();
-        let widths: Vec<usize> = (0..header.len())
-            .map(|i| self.shown.iter().map(|row| row[i].width).fold(header[i].width, usize::max))
-            .collect();
-        let numeric: Vec<bool> = self.schema.fields().iter().map(|f| is_numeric(f.data_type())).collect();
         let mut text = String::new();
-        if !header.is_empty() {
-            push_row(&mut text, &header, &widths, &numeric);
-            let rules: Vec<String> = widths.iter().map(|&width| "─".repeat(width + 2)).collect();
-            text.push_str(&rules.join("┼"));
-            text.push('\n');
-            self.shown.iter().for_each(|row| push_row(&mut text, row, &widths, &numeric));
+        match self.is_vertical {
+            true => self.put_vertical(&mut text),
+            false => self.put_columns(&mut text),
         }
         self.shown.clear();
         self.put(&text)
     }
 
+    fn put_columns(&mut self, text: &mut String) {
+        let header = names(&self.schema, self.value_width_max);
+        if header.is_empty() {
+            return;
+        }
+        let widths: Vec<usize> = (0..header.len())
+            .map(|i| self.shown.iter().map(|row| row[i].width).fold(header[i].width, usize::max))
+            .collect();
+        let numeric: Vec<bool> = self.schema.fields().iter().map(|f| is_numeric(f.data_type())).collect();
+        let widths = match self.width_max {
+            Some(width) => fitted(&widths, &numeric, width),
+            None => widths,
+        };
+        self.columns_left_out = header.len() - widths.len();
+        push_row(text, &header, &widths, &numeric);
+        let rules: Vec<String> = widths.iter().map(|&width| "─".repeat(width + 2)).collect();
+        text.push_str(&rules.join("┼"));
+        text.push('\n');
+        self.shown.iter().for_each(|row| push_row(text, row, &widths, &numeric));
+    }
+
+    fn put_vertical(&self, text: &mut String) {
+        let names = names(&self.schema, self.value_width_max);
+        let width = name_width(&names);
+        for (row, cells) in self.shown.iter().enumerate() {
+            let title = format!("─[ row {} ]", row + 1);
+            text.push_str(&title);
+            text.push_str(&"─".repeat((width + 2).saturating_sub(title.chars().count())));
+            text.push('\n');
+            for (name, cell) in names.iter().zip(cells) {
+                let padding = " ".repeat(width - name.width);
+                text.push_str(&format!(" {}{padding} │ {}\n", name.text, cell.text));
+            }
+        }
+    }
+
     fn put(&mut self, text: &str) -> Result<()> {
         self.output.write_all(text.as_bytes()).map_err(|source| self.output.failures().error(source))
     }
+}
+
+fn names(schema: &SchemaRef, width_max: usize) -> Vec<Cell> {
+    schema.fields().iter().map(|field| clipped(field.name(), width_max)).collect()
+}
+
+fn name_width(names: &[Cell]) -> usize {
+    names.iter().map(|name| name.width).max().unwrap_or(0)
+}
+
+/// The widths of the columns that fit a table of this width: columns of text are cut, the widest first, and if that is
+/// not enough, columns at the end are left out. The first is always there. Numbers are not cut.
+fn fitted(widths: &[usize], numeric: &[bool], width_max: usize) -> Vec<usize> {
+    // Each column has a blank on both sides, and a line between it and the next.
+    let total = |widths: &[usize]| widths.iter().map(|width| width + 3).sum::<usize>().saturating_sub(1);
+    let capped = |cap: usize, columns: usize| -> Vec<usize> {
+        let widths = widths[..columns].iter().zip(numeric);
+        widths.map(|(&width, &is_numeric)| if is_numeric { width } else { width.min(cap) }).collect()
+    };
+    let fits = |widths: &[usize]| total(widths) <= width_max;
+    let columns =
+        (1..=widths.len()).rev().find(|&columns| fits(&capped(COLUMN_WIDTH_MIN, columns))).unwrap_or(1);
+    let widest = widths.iter().copied().max().unwrap_or(0);
+    let caps = (COLUMN_WIDTH_MIN..=widest).rev();
+    let best = caps.map(|cap| capped(cap, columns)).find(|widths| fits(widths));
+    best.unwrap_or_else(|| capped(width_max.saturating_sub(2).max(1), columns))
 }
 
 impl BatchWriter for Table {
@@ -128,6 +212,11 @@ impl BatchWriter for Table {
         } else if more > 0 {
             self.put(&format!("… {more} more {}\n", plural(more)))?;
         }
+        if self.columns_left_out > 0 {
+            let columns = if self.columns_left_out == 1 { "column" } else { "columns" };
+            let left_out = self.columns_left_out;
+            self.put(&format!("… {left_out} more {columns}; --format vertical shows all\n"))?;
+        }
         Ok(self.output)
     }
 }
@@ -142,9 +231,17 @@ fn is_numeric(data_type: &DataType) -> bool {
 }
 
 fn push_row(text: &mut String, cells: &[Cell], widths: &[usize], numeric: &[bool]) {
-    let last = cells.len().saturating_sub(1);
-    for (i, cell) in cells.iter().enumerate() {
-        let padding = " ".repeat(widths[i].saturating_sub(cell.width));
+    let last = widths.len().saturating_sub(1);
+    for (i, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+        let cut;
+        let cell = match cell.width > width {
+            true => {
+                cut = clipped(&cell.text, width);
+                &cut
+            }
+            false => cell,
+        };
+        let padding = " ".repeat(width.saturating_sub(cell.width));
         let (before, after) = if numeric[i] { (padding.as_str(), "") } else { ("", padding.as_str()) };
         text.push(' ');
         text.push_str(before);
@@ -216,6 +313,21 @@ fn clipped(text: &str, width_max: usize) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_cut_or_left_out_to_fit() {
+        let check = |widths: &[usize], numeric: &[bool], width, expected: &[usize]| {
+            assert_eq!(fitted(widths, numeric, width), expected, "{widths:?} in {width}");
+        };
+        check(&[5, 40, 3], &[true, false, true], 80, &[5, 40, 3]);
+        // 8 for the lines and blanks between three columns.
+        check(&[5, 40, 3], &[true, false, true], 46, &[5, 30, 3]);
+        check(&[20, 40, 30], &[false; 3], 68, &[20, 20, 20]);
+        check(&[20, 40, 30], &[false; 3], 40, &[17, 17]);
+        check(&[20, 40, 30], &[true; 3], 40, &[20]);
+        check(&[40], &[false], 10, &[8]);
+        check(&[40], &[true], 10, &[40]);
+    }
 
     #[test]
     fn values_are_cut_and_escaped() {

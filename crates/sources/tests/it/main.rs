@@ -1,6 +1,7 @@
 //! Sources and destinations against real servers and files.
 
 mod adbc;
+mod append;
 mod copy_in;
 mod cursor;
 mod mysql;
@@ -10,7 +11,9 @@ mod postgres_values;
 mod postgres_writes;
 mod row_limit;
 mod sqlite;
+mod table_modes;
 mod tables;
+mod types_kept;
 mod upsert;
 mod writers;
 

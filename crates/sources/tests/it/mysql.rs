@@ -429,7 +429,7 @@ async fn refused_logins_and_missing_servers_are_errors() {
         assert!(matches!(error, SourceError::Connect { .. }) && error.retryable(), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("hidden"));
     }
-    for uri in ["mysql://u:hidden@h/d?no_such_option=1", "mysql://", "nonsense"] {
+    for uri in ["mysql://u:hidden@h/d?no_such_option=1", "nonsense"] {
         let error = MySqlSource::connect(uri).await.unwrap_err();
         assert!(matches!(error, SourceError::Location { .. }), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("hidden"));

@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use arrow_array::types::Int64Type;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array,
     Float64Array, Int64Array, PrimitiveArray, RecordBatch, StringArray, Time64MicrosecondArray,
@@ -209,6 +208,13 @@ async fn a_failed_copy_changes_nothing() {
     }
 }
 
+/// Values of a type that no database has.
+fn unions() -> ArrayRef {
+    let fields = [(0, Arc::new(arrow_schema::Field::new("a", DataType::Int64, true)))];
+    let data_type = DataType::Union(fields.into_iter().collect(), arrow_schema::UnionMode::Sparse);
+    arrow_array::new_empty_array(&data_type)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_that_do_not_fit_are_refused_before_any_row() {
     for (what, database) in databases() {
@@ -229,13 +235,8 @@ async fn columns_that_do_not_fit_are_refused_before_any_row() {
         let date: ArrayRef = Arc::new(Date32Array::from(vec![1]));
         let wrong = refused(&write(WriteMode::Append), vec![("a", date)]).await;
         assert!(matches!(&wrong, SourceError::Value { column, .. } if column == "a"), "{what}: {wrong}");
-        let lists = arrow_array::ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1)])]);
-        let lists: ArrayRef = Arc::new(arrow_array::StructArray::from(vec![(
-            Arc::new(arrow_schema::Field::new("l", lists.data_type().clone(), true)),
-            Arc::new(lists) as ArrayRef,
-        )]));
-        let nested = refused(&write(WriteMode::Replace), vec![("n", lists)]).await;
-        assert!(matches!(&nested, SourceError::Unsupported(_)), "{what}: {nested}");
+        let union = refused(&write(WriteMode::Replace), vec![("n", unions())]).await;
+        assert!(matches!(&union, SourceError::Unsupported(_)), "{what}: {union}");
         // The table that was to replace it is gone.
         assert_eq!(database.rows("SELECT count(*) FROM fits"), "0", "{what}");
         database.sql("DROP TABLE fits");
@@ -404,6 +405,15 @@ async fn random_values_of_every_type_are_stored_or_refused() {
                     };
                     for (row, found) in fit.iter().zip(&found) {
                         let wanted = normal(&wanted.value(*row).to_string());
+                        if kind.is_nested() && found != "null" {
+                            let json = serde_json::from_str::<serde_json::Value>(found);
+                            assert!(
+                                json.is_ok_and(|json| json.is_array() || json.is_object()),
+                                "{what}: {kind}: {found}"
+                            );
+                            stored += 1;
+                            continue;
+                        }
                         let same = match (wanted.parse::<f64>(), found.parse::<f64>()) {
                             (Ok(wanted), Ok(found))
                                 if kind.is_floating() || kind.is_decimal() && what == "sqlite" =>
@@ -633,12 +643,7 @@ async fn an_sqlite_file_can_be_copied_into_itself_and_is_made_if_missing() {
     let database = Database::Sqlite(tempfile::tempdir().unwrap());
     let Location::Sqlite(path) = database.location() else { unreachable!() };
     // A copy that fails leaves no file.
-    let lists = batch(vec![(
-        "a",
-        Arc::new(arrow_array::ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1)])]))
-            as ArrayRef,
-    )]);
-    append(&database, "t", &lists).await.unwrap_err();
+    append(&database, "t", &batch(vec![("a", unions())])).await.unwrap_err();
     assert!(!path.exists());
     // One that fails later keeps the file for another that uses it.
     let row = batch(vec![("a", ints([1]))]);

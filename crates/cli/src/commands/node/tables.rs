@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lightship::{ErrorKind, table_name};
-use lightship_engine::Engine;
+use lightship_engine::{Engine, is_known_file};
 use lightship_sources::Location;
 use lightship_sources::location::redact;
 
@@ -19,6 +19,12 @@ impl NodeArgs {
             tables.push(named("--table", given)?);
         }
         Ok(tables)
+    }
+
+    /// The tables whose URI has a password, by name. What the command line has can be seen by other users of the host.
+    pub(super) fn tables_with_passwords(&self) -> Vec<&str> {
+        let named = self.table.iter().filter_map(|given| given.split_once('='));
+        named.filter(|(_, place)| redact(place) != *place).map(|(name, _)| name).collect()
     }
 
     /// Names and paths of tables that all nodes can read.
@@ -45,6 +51,12 @@ fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        // Only a file that is named itself is recognised by its contents.
+        if !hidden && path.is_file() && !is_known_file(&path) {
+            let message =
+                format!("{}: unknown kind of file; expected .csv, .json, .parquet or .arrow", path.display());
+            return Err(CliError::new(ErrorKind::Source, message).hint("move it elsewhere"));
+        }
         if !hidden {
             tables.push((table_name(&path), path.display().to_string()));
         }

@@ -201,11 +201,10 @@ async fn write(
     json: bool,
 ) -> Result<u64, CliError> {
     let began = Instant::now();
-    let (target, format) = to.output.destination(json)?;
+    let (target, format, written) = to.output.destination(json)?;
     let scanned = file.scan(interval, options).map_err(lightship::Error::from)?;
-    let options = to.output.options();
     let (received, mut destination) =
-        (scanned.report, writers::create(target, format, scanned.schema, options)?);
+        (scanned.report, writers::create(target, format, scanned.schema, written)?);
     let mut progress = Progress::new(to.quiet || json);
     progress.began(None, &[]);
     let (mut rows, mut bytes) = (0, 0);
@@ -220,13 +219,16 @@ async fn write(
     drop(progress);
     let seconds = began.elapsed().as_secs_f64();
     let received = received.get();
+    if to.quiet {
+        return Ok(rows);
+    }
     if json {
         let mut summary = serde_json::json!({ "rows": rows, "bytes_arrow": bytes, "seconds": seconds });
         if let Some(report) = received {
             summary["reception"] = reception_json(&report);
         }
         crate::say!("{summary}");
-    } else if !to.quiet {
+    } else {
         let (count, noun) = (grouped(rows), if rows == 1 { "row" } else { "rows" });
         let received = received.map_or_else(String::new, |report| reception_text(&report));
         crate::say!("{count} {noun}, {} in {seconds:.2} s{received}", Size(bytes));

@@ -131,6 +131,7 @@ pub(super) struct InsertArgs {
 }
 
 pub(super) async fn insert(args: InsertArgs, json: bool) -> Result<(), CliError> {
+    args.report.check(false)?;
     let from = Location::parse(&args.from)?;
     let sql = query(&from, args.sql.as_deref())?;
     let mode = match args.mode {

@@ -17,7 +17,7 @@ use super::editor::{SharedNames, SourceNames};
 use super::pager;
 use super::statement::{self, Dialect, Item};
 use crate::commands::explain::shown;
-use crate::commands::output::summary;
+use crate::commands::output::{summary, terminal_width};
 use crate::commands::{manual, sql};
 use crate::error::CliError;
 use crate::progress::Progress;
@@ -59,8 +59,8 @@ pub(super) struct Session {
 /// A format that is shown on a terminal.
 pub(super) fn shown_format(name: &str) -> Result<Format, CliError> {
     match name.parse()? {
-        format @ (Format::Table | Format::Csv | Format::Json) => Ok(format),
-        _ => Err(CliError::usage(format!("{name}: expected table, csv or json"))
+        format @ (Format::Table | Format::Vertical | Format::Csv | Format::Json) => Ok(format),
+        _ => Err(CliError::usage(format!("{name}: expected table, vertical, csv or json"))
             .hint(r"\o FILE writes the next result to a file, in the format of its name")),
     }
 }
@@ -115,6 +115,7 @@ impl Session {
                 database.map(|(_, name)| name.to_owned())
             }
             Location::Adbc(location) => stem(Path::new(&location.driver)),
+            Location::Tables(_) => None,
         };
         let name = name.map(|name| name.chars().filter(|c| !c.is_control()).collect::<String>());
         name.filter(|name| !name.is_empty()).unwrap_or_else(|| "lightship".to_owned())
@@ -158,7 +159,8 @@ impl Session {
             Some(path) => (WriteTarget::File(path.clone()), Format::from_path(path).unwrap_or(Format::Csv)),
             None => (WriteTarget::Stdout, self.format),
         };
-        if self.output.is_none() && self.is_interactive && format == Format::Table {
+        if self.output.is_none() && self.is_interactive && matches!(format, Format::Table | Format::Vertical)
+        {
             let bytes = SharedBytes::default();
             self.copy(sql, WriteTarget::Memory(bytes.clone()), format).await?;
             let text = String::from_utf8_lossy(&bytes.take()).into_owned();
@@ -188,6 +190,8 @@ impl Session {
         let options = WriteOptions {
             table_rows: self.table_rows,
             table_value_width: VALUE_WIDTH,
+            // A pager scrolls to the right.
+            table_width: if self.is_interactive && !self.is_paged { terminal_width() } else { None },
             ..WriteOptions::default()
         };
         let mut progress = Progress::new(!self.is_interactive || self.json);

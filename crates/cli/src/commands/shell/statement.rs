@@ -46,9 +46,11 @@ impl Dialect {
             }
             Location::Sqlite(_) => Self { backticks: true, brackets: true, ..others },
             // DataFusion reads what most databases do.
-            Location::Adbc(_) | Location::Node { .. } | Location::NodeUnix { .. } | Location::Path(_) => {
-                Self { backticks: true, ..postgres }
-            }
+            Location::Adbc(_)
+            | Location::Node { .. }
+            | Location::NodeUnix { .. }
+            | Location::Path(_)
+            | Location::Tables(_) => Self { backticks: true, ..postgres },
         }
     }
 

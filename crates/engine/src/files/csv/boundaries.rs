@@ -10,12 +10,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
-use crate::files::text::{CHUNK_BYTES, RECORD_BYTES_MAX, text_start};
-
-/// Separates the fields of a record.
-pub(super) const DELIMITER: u8 = b',';
+use super::records::Dialect;
+use crate::files::text::{CHUNK_BYTES, RECORD_BYTES_MAX};
 
 /// Distance between remembered boundaries, in bytes; larger in files that would have more than
 /// [`MARKS_MAX`] of them.
@@ -25,17 +23,16 @@ const MARKS_MAX: u64 = 4096;
 /// Maximum number of files whose boundaries are remembered.
 const FILES_MAX: usize = 1024;
 
-/// Tracks quotes in the bytes of a file, by the rules of the `csv` crate: a quote opens only at the
-/// start of a value, and two in a row inside quotes stand for one.
+/// Tracks quotes in the bytes of a file: a quote opens only at the start of a value, and two in a row
+/// inside quotes stand for one.
 #[derive(Debug, Clone)]
-pub(super) struct Scanner {
+struct Scanner {
+    dialect: Dialect,
     state: State,
     /// Offset in the file of the next byte.
     offset: u64,
     /// Offset of the last opening quote.
     opened: u64,
-    /// Value bytes after which a quote counts as never closed.
-    value_bytes_max: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,19 +40,16 @@ enum State {
     /// Outside of quotes, after this byte.
     Outside(u8),
     Inside,
+    /// After an escape inside quotes.
+    Escaped,
     /// After a quote inside quotes: either the closing quote, or the first of two in a row.
     Closing,
 }
 
-/// A quote that is never closed, by its offset in the file.
-#[derive(Debug, thiserror::Error)]
-#[error("a quote is never closed")]
-pub(super) struct Unclosed(pub(super) u64);
-
 impl Scanner {
     /// A scanner that starts at the beginning of a record.
-    pub(super) fn new(offset: u64) -> Self {
-        Self { state: State::Outside(b'\n'), offset, opened: 0, value_bytes_max: RECORD_BYTES_MAX }
+    fn new(offset: u64, dialect: Dialect) -> Self {
+        Self { dialect, state: State::Outside(b'\n'), offset, opened: 0 }
     }
 
     /// Scans to the first record that begins at offset `wanted` or later. Returns the number of
@@ -63,20 +57,31 @@ impl Scanner {
     /// them have been scanned.
     fn scan(&mut self, bytes: &[u8], wanted: u64) -> Option<usize> {
         let first = self.offset;
+        let Dialect { delimiter, quote: quote_byte, escape } = self.dialect;
+        // Without quotes, the other states do not occur.
+        let inside = quote_byte.unwrap_or(b'"');
+        let escape = escape.filter(|escape| *escape != inside);
         let mut at = 0;
         let found = loop {
             match self.state {
-                State::Inside => match memchr(b'"', &bytes[at..]) {
-                    Some(quote) => (self.state, at) = (State::Closing, at + quote + 1),
+                State::Inside => match memchr2(inside, escape.unwrap_or(inside), &bytes[at..]) {
+                    Some(found) => {
+                        let is_quote = bytes[at + found] == inside;
+                        self.state = if is_quote { State::Closing } else { State::Escaped };
+                        at += found + 1;
+                    }
                     None => break None,
                 },
+                State::Escaped if at < bytes.len() => (self.state, at) = (State::Inside, at + 1),
+                State::Escaped => break None,
                 State::Closing => match bytes.get(at) {
-                    Some(b'"') => (self.state, at) = (State::Inside, at + 1),
-                    Some(_) => self.state = State::Outside(b'"'),
+                    Some(byte) if *byte == inside => (self.state, at) = (State::Inside, at + 1),
+                    Some(_) => self.state = State::Outside(inside),
                     None => break None,
                 },
                 State::Outside(before) => {
-                    let quote = memchr(b'"', &bytes[at..]).map(|quote| at + quote);
+                    let quote =
+                        quote_byte.and_then(|quote| memchr(quote, &bytes[at..])).map(|quote| at + quote);
                     let end = quote.unwrap_or(bytes.len());
                     // A newline right before the wanted offset is enough.
                     let from = wanted.saturating_sub(first + 1).min(end as u64) as usize;
@@ -90,11 +95,11 @@ impl Scanner {
                         self.state = State::Outside(before);
                         break None;
                     };
-                    self.state = if matches!(before, DELIMITER | b'\n' | b'\r') {
+                    self.state = if before == delimiter || matches!(before, b'\n' | b'\r') {
                         self.opened = first + quote as u64;
                         State::Inside
                     } else {
-                        State::Outside(b'"')
+                        State::Outside(inside)
                     };
                     at = quote + 1;
                 }
@@ -105,33 +110,7 @@ impl Scanner {
     }
 
     fn is_too_long(&self) -> bool {
-        self.state == State::Inside && self.offset - self.opened > self.value_bytes_max
-    }
-}
-
-/// The bytes of a part of a file that begins with a record. Reading fails with [`Unclosed`] at an
-/// unclosed quote.
-#[derive(Debug)]
-pub(super) struct Checked<R> {
-    bytes: R,
-    scanner: Scanner,
-}
-
-impl<R: Read> Checked<R> {
-    pub(super) fn new(bytes: R, offset: u64) -> Self {
-        Self { bytes, scanner: Scanner::new(offset) }
-    }
-}
-
-impl<R: Read> Read for Checked<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.bytes.read(buffer)?;
-        self.scanner.scan(&buffer[..count], u64::MAX);
-        let ends = count == 0 && !buffer.is_empty() && self.scanner.state == State::Inside;
-        if ends || self.scanner.is_too_long() {
-            return Err(io::Error::other(Unclosed(self.scanner.opened)));
-        }
-        Ok(count)
+        self.state == State::Inside && self.offset - self.opened > RECORD_BYTES_MAX
     }
 }
 
@@ -141,12 +120,13 @@ struct Marks(Vec<u64>);
 
 impl Marks {
     /// The first record that begins at this offset or later; the end of the file if there is none.
-    fn record_start(&mut self, file: &mut File, bytes: u64, offset: u64, distance: u64) -> io::Result<u64> {
+    fn record_start(&mut self, file: &mut File, text: &Text, offset: u64, distance: u64) -> io::Result<u64> {
+        let bytes = text.version.1;
         if offset == 0 || offset >= bytes {
             return Ok(offset.min(bytes));
         }
         if self.0.is_empty() {
-            self.0.push(text_start(file)?);
+            self.0.push(text.start);
         }
         let known = self.0.partition_point(|mark| *mark <= offset).max(1) - 1;
         let mut at = self.0[known];
@@ -154,7 +134,7 @@ impl Marks {
             return Ok(at);
         }
         file.seek(SeekFrom::Start(at))?;
-        let mut scanner = Scanner::new(at);
+        let mut scanner = Scanner::new(at, text.dialect);
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let count = file.read(&mut chunk)?;
@@ -184,6 +164,15 @@ impl Marks {
 /// A version of a file: path, size in bytes, and time of its last change in nanoseconds.
 pub(super) type Version = (PathBuf, u64, i64);
 
+/// A text whose boundaries are looked for.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) version: Version,
+    /// Where the first record begins.
+    pub(super) start: u64,
+    pub(super) dialect: Dialect,
+}
+
 /// The boundaries of the files of a table.
 #[derive(Debug, Default)]
 pub(super) struct Boundaries(Mutex<HashMap<Version, Arc<Mutex<Marks>>>>);
@@ -192,7 +181,8 @@ impl Boundaries {
     /// The first record that begins at this offset of the file or later; the end of the file if
     /// there is none. The result depends on neither the reader nor the order of calls, so adjacent
     /// parts of a file have each record once.
-    pub(super) fn record_start(&self, version: &Version, offset: u64) -> io::Result<u64> {
+    pub(super) fn record_start(&self, text: &Text, offset: u64) -> io::Result<u64> {
+        let version = &text.version;
         let marks = {
             let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if files.len() >= FILES_MAX && !files.contains_key(version) {
@@ -202,7 +192,7 @@ impl Boundaries {
         };
         let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
         let distance = MARK_BYTES.max(version.1 / MARKS_MAX);
-        marks.record_start(&mut File::open(&version.0)?, version.1, offset, distance)
+        marks.record_start(&mut File::open(&version.0)?, text, offset, distance)
     }
 }
 
@@ -238,8 +228,10 @@ mod tests {
             file.write_all(text.as_bytes()).unwrap();
             let bytes = text.len() as u64;
             let mut marks = Marks::default();
+            let dialect = Dialect { delimiter: b',', quote: Some(b'"'), escape: None };
+            let of = Text { version: (PathBuf::new(), bytes, 0), start: 0, dialect };
             for offset in offsets {
-                let found = marks.record_start(&mut file, bytes, offset, distance).unwrap();
+                let found = marks.record_start(&mut file, &of, offset, distance).unwrap();
                 prop_assert!(found >= offset.min(bytes));
                 // Reading both parts gives the records of the whole.
                 let whole = expected(text.as_bytes()).len();
@@ -254,19 +246,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn an_unclosed_quote_is_an_error() {
-        let text = b"a,b\n1,\"x\n2,y\n";
-        let mut read = Vec::new();
-        let error = Checked::new(&text[..], 0).read_to_end(&mut read).unwrap_err();
-        let unclosed = error.get_ref().and_then(|e| e.downcast_ref::<Unclosed>()).unwrap();
-        assert_eq!(unclosed.0, 6);
-        // In a large file the error comes long before the end.
-        let mut checked = Checked::new(io::repeat(b'"').take(1).chain(io::repeat(b'x')), 0);
-        checked.scanner.value_bytes_max = 1 << 20;
-        let error = io::copy(&mut checked, &mut io::sink()).unwrap_err();
-        assert!(error.get_ref().is_some_and(|e| e.is::<Unclosed>()));
     }
 }

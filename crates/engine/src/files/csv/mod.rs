@@ -1,102 +1,286 @@
-//! CSV: a header, and records whose values may hold newlines in quotes.
+//! CSV: records of values between delimiters, some of them in quotes.
 
 mod boundaries;
-mod values;
+mod reader;
+mod records;
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Take};
+use std::io::{self, Read as _};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
-use csv::ByteRecord;
-use datafusion::arrow::csv::ReaderBuilder;
-use datafusion::arrow::csv::reader::Decoder;
+use arrow_schema::{DataType, Field, Schema};
+use lightship_sources::file_options::{FileOptions, Sample};
 
-use self::boundaries::{Boundaries, Checked, Unclosed};
-use self::values::Guess;
+use self::boundaries::{Boundaries, Text};
+use self::reader::CsvReader;
+use self::records::{Columns, Dialect, Fault, Records};
 use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
+use super::bytes::{Bytes, Coding, TextFile, failed, peek_line, skip_mark};
 use super::columns;
-use super::text::{BatchAction, CHUNK_BYTES, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
+use super::text::RECORD_BYTES_MAX;
+use super::values::{self, Guess};
 use crate::error::{EngineError, Result};
 
-/// Records of each file from which the types of its columns are inferred.
-const SAMPLE_RECORDS: usize = 1000;
+/// Records of each file from which the types of its columns are inferred, unless another number is asked for.
+const SAMPLE_RECORDS: u64 = 1000;
 
-/// Records of the first batch, which shows how long records are.
-const FIRST_BATCH_RECORDS: usize = 128;
+/// Records of the sample that are read at once.
+const SAMPLE_BATCH: u64 = 1000;
 
-/// Files of comma-separated values.
-#[derive(Debug, Default)]
+/// Delimiters of files whose name does not tell: the first of those that occur most often in the first line.
+const DELIMITERS: [u8; 4] = [b',', b'\t', b';', b'|'];
+
+/// Files of values between delimiters.
+#[derive(Debug)]
 pub(super) struct Csv {
+    rules: Arc<CsvRules>,
     boundaries: Boundaries,
 }
 
-/// The first record of a file.
-struct CsvHeader {
+/// How records are read, and what their values mean.
+#[derive(Debug)]
+struct CsvRules {
+    coding: Coding,
+    /// `None` if each file shows it.
+    delimiter: Option<u8>,
+    quote: Option<u8>,
+    escape: Option<u8>,
+    has_header: bool,
+    /// Texts without quotes that are NULL, besides the empty one.
+    nulls: Vec<String>,
+    types: Vec<(String, DataType)>,
+    all_text: bool,
+    sample: Sample,
+}
+
+/// The columns of a text.
+struct Header {
     names: Vec<String>,
-    /// Where the second record begins, in bytes.
+    /// Where the first record with values begins.
     end: u64,
 }
 
-/// Records from an offset on.
-fn records(path: &Path, offset: u64) -> io::Result<csv::Reader<Checked<File>>> {
-    let mut file = File::open(path)?;
-    let offset = if offset == 0 { text_start(&mut file)? } else { offset };
-    file.seek(SeekFrom::Start(offset))?;
-    let mut reader = csv::ReaderBuilder::new();
-    reader.has_headers(false).flexible(true).buffer_capacity(CHUNK_BYTES);
-    Ok(reader.from_reader(Checked::new(file, offset)))
+/// A text, for messages about it.
+#[derive(Debug, Clone)]
+enum Origin {
+    File(TextFile),
+    /// A text that can be read only once.
+    Stream(PathBuf),
 }
 
-/// The text of whole records.
-type Text = BufReader<Checked<Take<File>>>;
+impl Origin {
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(text) => &text.path,
+            Self::Stream(name) => name,
+        }
+    }
 
-fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(range.start))?;
-    let checked = Checked::new(file.take(range.end - range.start), range.start);
-    Ok(BufReader::with_capacity(CHUNK_BYTES, checked))
-}
-
-/// The error of a failed read.
-fn failed(path: &Path, error: &io::Error) -> EngineError {
-    let Some(Unclosed(offset)) = error.get_ref().and_then(|error| error.downcast_ref()) else {
-        return EngineError::File(format!("{}: {error}", path.display()));
-    };
-    let line = line_of(path, *offset).map_or(String::new(), |line| format!(", line {line}"));
-    let message = format!("{}{line}: the quote that begins a value here is never closed", path.display());
-    EngineError::bad_file(
-        message,
-        "close it; to put a quote into a value, quote the value and double the quote",
-    )
-}
-
-fn csv_failed(path: &Path, error: csv::Error) -> EngineError {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => failed(path, &error),
-        other => EngineError::File(format!("{}: {other:?}", path.display())),
+    /// `PATH, line N`.
+    fn line(&self, records: &Records, offset: u64) -> String {
+        let line = match self {
+            Self::File(text) => text.line_of(offset).ok(),
+            Self::Stream(_) => records.line_of(offset),
+        };
+        let line = line.map_or(String::new(), |line| format!(", line {line}"));
+        format!("{}{line}", self.path().display())
     }
 }
 
-fn header(path: &Path) -> Result<CsvHeader> {
-    let start = File::open(path).and_then(|mut file| text_start(&mut file)).map_err(|e| failed(path, &e))?;
-    let mut reader = records(path, 0).map_err(|e| failed(path, &e))?;
-    let mut record = ByteRecord::new();
-    reader.read_byte_record(&mut record).map_err(|e| csv_failed(path, e))?;
-    let end = start + reader.position().byte();
-    let names = record.iter().map(|name| String::from_utf8(name.to_vec()));
-    let names = names.collect::<Result<_, _>>().map_err(|_| {
-        let message = format!("{}, line 1: the header is not UTF-8", path.display());
-        EngineError::bad_file(message, UTF8_HINT)
-    })?;
-    Ok(CsvHeader { names, end })
+const UTF8_HINT: &str = "convert the file to UTF-8, or give its encoding, as in --encoding latin1";
+
+impl Csv {
+    /// `delimiter` is that of the file's name.
+    pub(super) fn new(options: &FileOptions, delimiter: Option<u8>) -> Result<Self> {
+        let rules = CsvRules {
+            coding: Coding::new(options)?,
+            delimiter: options.delimiter.or(delimiter),
+            quote: options.quote.unwrap_or(Some(b'"')),
+            escape: options.escape,
+            has_header: options.header.unwrap_or(true),
+            nulls: options.nulls.clone(),
+            types: options.types.clone(),
+            all_text: options.all_text,
+            sample: options.sample.unwrap_or(Sample::Records(SAMPLE_RECORDS)),
+        };
+        if rules.quote.is_some() && rules.quote == rules.delimiter {
+            return Err(EngineError::Config("the delimiter and the quote are the same character".into()));
+        }
+        Ok(Self { rules: Arc::new(rules), boundaries: Boundaries::default() })
+    }
 }
 
-const UTF8_HINT: &str = "convert the file to UTF-8";
+impl CsvRules {
+    /// The records of a text, of which some bytes precede them.
+    fn records(&self, bytes: Bytes, offset: u64) -> io::Result<Records> {
+        let (bytes, delimiter) = match self.delimiter {
+            Some(delimiter) => (bytes, delimiter),
+            None => {
+                let (bytes, first) = peek_line(bytes)?;
+                (bytes, delimiter_of(&first))
+            }
+        };
+        let (quote, escape) = (self.quote.filter(|quote| *quote != delimiter), self.escape);
+        Ok(Records::new(bytes, offset, Dialect { delimiter, quote, escape }))
+    }
+
+    /// The records of a file, from the first on, and its columns.
+    fn begin(&self, text: &TextFile) -> Result<(Records, Header)> {
+        let records = text.from(text.start).and_then(|bytes| self.records(bytes, text.start));
+        let mut records = records.map_err(|e| failed(&text.path, &e))?;
+        let header = self.header(&mut records, &Origin::File(text.clone()))?;
+        Ok((records, header))
+    }
+
+    /// The records of a stream, from the first on, and its columns.
+    fn begin_stream(&self, bytes: Bytes, origin: &Origin) -> Result<(Records, Header)> {
+        let decoded = self.coding.decode(bytes, origin.path()).and_then(|(bytes, _)| skip_mark(bytes));
+        let records = decoded.and_then(|(bytes, start)| self.records(bytes, start));
+        let mut records = records.map_err(|e| failed(origin.path(), &e))?.counting_lines();
+        let header = self.header(&mut records, origin)?;
+        Ok((records, header))
+    }
+
+    /// Whether an unquoted text is NULL.
+    fn is_null(&self, text: &str) -> bool {
+        text.is_empty() || self.nulls.iter().any(|null| null == text)
+    }
+
+    /// The names of the columns, from the first record. Without a header, that is read again as values.
+    fn header(&self, records: &mut Records, origin: &Origin) -> Result<Header> {
+        let start = records.offset();
+        if records.next_batch(None, 1).map_err(|fault| self.refused(fault, records, origin, None))? == 0 {
+            return Ok(Header { names: Vec::new(), end: start });
+        }
+        if !self.has_header {
+            let names = (1..=records.width()).map(|number| format!("column_{number}")).collect();
+            records.unread();
+            return Ok(Header { names, end: start });
+        }
+        let values = records.values().map_err(|offset| {
+            let message = format!("{}: the header is not UTF-8", origin.line(records, offset));
+            EngineError::bad_file(message, UTF8_HINT)
+        });
+        let names = values?.row(0).map(|(name, _)| name.to_owned()).collect();
+        Ok(Header { names, end: records.offset() })
+    }
+
+    /// Infers the types of columns from the records that follow.
+    fn infer(&self, header: &Header, records: &mut Records, origin: &Origin) -> Result<Schema> {
+        let width = header.names.len();
+        let mut guesses = vec![(Guess::default(), false); width];
+        let all = Columns::new(width, 0..width);
+        let mut left = match self.sample {
+            _ if self.all_text => 0,
+            Sample::Records(count) => count,
+            Sample::All => u64::MAX,
+        };
+        while left > 0 && width > 0 {
+            let count = records.next_batch(Some(&all), left.min(SAMPLE_BATCH) as usize);
+            let count = count.map_err(|fault| self.refused(fault, records, origin, Some(&header.names)))?;
+            if count == 0 {
+                break;
+            }
+            left -= count as u64;
+            // The scan will refuse text that is not UTF-8.
+            let Ok(values) = records.values() else { break };
+            for (place, (guess, has_empty)) in guesses.iter_mut().enumerate() {
+                for (text, is_quoted) in values.column(place) {
+                    match text {
+                        "" => *has_empty |= is_quoted,
+                        text if !is_quoted && self.is_null(text) => {}
+                        text => guess.add(text),
+                    }
+                }
+            }
+        }
+        let fields = header.names.iter().zip(guesses).map(|(name, (guess, has_empty))| {
+            let given = self.types.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone());
+            let inferred = match guess.data_type() {
+                _ if self.all_text => DataType::Utf8,
+                DataType::Null if has_empty => DataType::Utf8,
+                inferred => inferred,
+            };
+            Field::new(name, given.unwrap_or(inferred), true)
+        });
+        let schema = Schema::new(fields.collect::<Vec<_>>());
+        columns::unique(origin.path(), &schema)?;
+        Ok(schema)
+    }
+
+    /// The error for records that are none.
+    fn refused(
+        &self,
+        fault: Fault,
+        records: &Records,
+        origin: &Origin,
+        names: Option<&[String]>,
+    ) -> EngineError {
+        let bad = |offset: u64, problem: &str, hint: &str| {
+            EngineError::bad_file(format!("{}: {problem}", origin.line(records, offset)), hint)
+        };
+        match fault {
+            Fault::Io(error) => failed(origin.path(), &error),
+            Fault::Unclosed(offset) => bad(
+                offset,
+                "the quote that begins a value here is never closed",
+                "close it; to put a quote into a value, quote the value and double the quote; for a file without \
+                 quotes, use --quote none",
+            ),
+            Fault::AfterQuote(offset, byte) => bad(
+                offset,
+                &format!("`{}` follows the closing quote of a value", char::from(byte).escape_default()),
+                "an earlier quote may lack its end; to put a quote into a value, quote the value and double the \
+                 quote; for a file without quotes, use --quote none",
+            ),
+            Fault::Width(offset, values) => {
+                let expected = names.map_or(0, <[String]>::len);
+                let of = if self.has_header { "header" } else { "first record" };
+                bad(
+                    offset,
+                    &format!("the record has {values} values, but the {of} has {expected}"),
+                    "give each record one value per column; put values that contain the delimiter in quotes",
+                )
+            }
+            Fault::TooLong(offset) => {
+                let problem = format!("a record is longer than {} MiB", RECORD_BYTES_MAX >> 20);
+                bad(offset, &problem, "check that each record ends with a newline")
+            }
+        }
+    }
+
+    /// What to do about a value that does not fit the inferred type.
+    fn type_hint(&self, column: &str) -> String {
+        let given = self.types.iter().any(|(known, _)| known == column);
+        match self.sample {
+            _ if given => "give the column another type".to_owned(),
+            Sample::Records(count) => format!(
+                "types are inferred from the first {count} records of each file; give the type, as in --types \
+                 {column}=text, or infer it from all records with --sample all"
+            ),
+            Sample::All => format!("give the type of the column, as in --types {column}=text"),
+        }
+    }
+}
+
+/// The delimiter that a text shows by its first line.
+fn delimiter_of(text: &[u8]) -> u8 {
+    let line = text.split(|byte| *byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
+    let mut best = (DELIMITERS[0], 0);
+    for delimiter in DELIMITERS {
+        let mut is_inside = false;
+        let count = line.iter().filter(|byte| {
+            is_inside ^= **byte == b'"';
+            !is_inside && **byte == delimiter
+        });
+        let count = count.count();
+        if count > best.1 {
+            best = (delimiter, count);
+        }
+    }
+    best.0
+}
 
 impl Format for Csv {
     fn name(&self) -> &'static str {
@@ -104,24 +288,9 @@ impl Format for Csv {
     }
 
     fn columns(&self, path: &Path) -> Result<Schema> {
-        let header = header(path)?;
-        let mut guesses = vec![Guess::default(); header.names.len()];
-        let mut reader = records(path, header.end).map_err(|e| failed(path, &e))?;
-        let mut record = ByteRecord::new();
-        for _ in 0..SAMPLE_RECORDS {
-            if !reader.read_byte_record(&mut record).map_err(|e| csv_failed(path, e))? {
-                break;
-            }
-            for (guess, value) in guesses.iter_mut().zip(&record) {
-                // The scan will refuse text that is not UTF-8.
-                guess.add(std::str::from_utf8(value).unwrap_or("?"));
-            }
-        }
-        let fields =
-            header.names.iter().zip(guesses).map(|(name, guess)| Field::new(name, guess.data_type(), true));
-        let schema = Schema::new(fields.collect::<Vec<_>>());
-        columns::unique(path, &schema)?;
-        Ok(schema)
+        let text = TextFile::open(path, self.rules.coding)?;
+        let (mut records, header) = self.rules.begin(&text)?;
+        self.rules.infer(&header, &mut records, &Origin::File(text))
     }
 
     fn unknown(&self) -> DataType {
@@ -134,192 +303,45 @@ impl Format for Csv {
 
     fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
         let path = &part.path;
-        let header = header(path)?;
-        let fields: Vec<Field> =
-            header.names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect();
-        let schema = Schema::new(fields);
-        let places = wanted.places(path, &schema)?;
-        if header.names.is_empty() {
+        let text = TextFile::open(path, self.rules.coding)?;
+        let Range { start, end } = part.range;
+        if !text.is_plain && start > 0 {
+            // The first part has all records.
             return Ok(Box::new(std::iter::empty()));
         }
-        let Range { start, end } = part.range;
-        let record_start = |offset: u64| {
-            // The start and the end of the file need no scan.
-            if offset == 0 || offset >= part.bytes {
-                return Ok(offset.min(part.bytes));
-            }
+        let (mut records, header) = self.rules.begin(&text)?;
+        if text.is_plain {
+            let io_failed = |e: io::Error| failed(path, &e);
+            let dialect = records.dialect();
             let version = (path.clone(), part.bytes, part.changed);
-            self.boundaries.record_start(&version, offset).map_err(|e| failed(path, &e))
-        };
-        let start = record_start(start)?.max(header.end);
-        let end = record_start(end)?.max(start);
-        let bytes = text(path, start..end).map_err(|e| failed(path, &e))?;
-        let first = FIRST_BATCH_RECORDS.min(batch_rows.max(1));
-        let mut reading = CsvReader {
-            bytes,
-            offset: start,
-            decoder: None,
-            decoder_rows: first,
-            batch_rows: batch_rows.max(1),
-            schema: Arc::new(schema),
-            places,
-            wanted: wanted.clone(),
-            part: FilePart { range: start..end, ..part },
-        };
-        Ok(until_end(move || reading.next()))
-    }
-}
-
-/// Reads the records of a part.
-struct CsvReader {
-    bytes: Text,
-    /// Where the next record begins in the file.
-    offset: u64,
-    decoder: Option<Decoder>,
-    /// Records per batch of the decoder.
-    decoder_rows: usize,
-    batch_rows: usize,
-    /// The file's columns, as text.
-    schema: Arc<Schema>,
-    /// The position of each wanted column in the file.
-    places: Vec<Option<usize>>,
-    wanted: Wanted,
-    part: FilePart,
-}
-
-impl CsvReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let path = self.part.path.clone();
-        let first = self.offset;
-        let mut decoder = self.decoder.take().unwrap_or_else(|| self.new_decoder());
-        loop {
-            let chunk = self.bytes.fill_buf().map_err(|e| failed(&path, &e))?;
-            let ends = chunk.is_empty();
-            let count = decoder.decode(chunk).map_err(|e| self.misshapen(first, &e))?;
-            self.bytes.consume(count);
-            self.offset += count as u64;
-            if ends || decoder.capacity() == 0 {
-                break;
-            }
-            match growth(self.offset - first, self.decoder_rows - decoder.capacity()) {
-                BatchAction::GoesOn => {}
-                BatchAction::Fewer(rows) => {
-                    self.bytes = text(&path, first..self.part.range.end).map_err(|e| failed(&path, &e))?;
-                    self.offset = first;
-                    self.decoder_rows = rows;
-                    decoder = self.new_decoder();
+            let known = Text { version, start: text.start, dialect };
+            let record_start = |offset: u64| {
+                // The start and the end of the file need no scan.
+                if offset == 0 || offset >= part.bytes {
+                    return Ok(offset.min(part.bytes));
                 }
-                BatchAction::TooLong => return Err(self.too_long(first)),
-            }
+                self.boundaries.record_start(&known, offset).map_err(io_failed)
+            };
+            let start = record_start(start)?.max(header.end);
+            let end = record_start(end)?.max(start);
+            let bytes = text.from(start).map_err(io_failed)?.take(end - start);
+            records = Records::new(Box::new(bytes), start, dialect);
         }
-        let Some(texts) = decoder.flush().map_err(|e| self.misshapen(first, &e))? else { return Ok(None) };
-        let rows = batch_rows_for(self.offset - first, texts.num_rows(), self.batch_rows);
-        if rows == self.decoder_rows {
-            self.decoder = Some(decoder);
-        }
-        self.decoder_rows = rows;
-        self.batch(&texts, first).map(Some)
+        let origin = Origin::File(text);
+        let mut reader = CsvReader::new(&self.rules, origin, records, header, wanted, batch_rows)?;
+        Ok(until_end(move || reader.next()))
     }
 
-    fn new_decoder(&self) -> Decoder {
-        let places = self.places.iter().flatten().copied().collect();
-        let builder = ReaderBuilder::new(self.schema.clone()).with_header(false);
-        let mut decoder = builder.with_projection(places).with_batch_size(self.decoder_rows).build_decoder();
-        // A decoder strips a byte order mark from its first input. An empty line is neither a
-        // record nor an error.
-        let _ = decoder.decode(b"\n");
-        decoder
+    fn columns_of_stream(&self, name: &Path, bytes: Bytes) -> Result<Schema> {
+        let origin = Origin::Stream(name.to_owned());
+        let (mut records, header) = self.rules.begin_stream(bytes, &origin)?;
+        self.rules.infer(&header, &mut records, &origin)
     }
 
-    fn batch(&self, texts: &RecordBatch, first: u64) -> Result<RecordBatch> {
-        let mut columns = Vec::with_capacity(self.places.len());
-        let mut read = texts.columns().iter();
-        for (field, place) in self.wanted.schema.fields().iter().zip(&self.places) {
-            let texts_of = place.and_then(|_| read.next());
-            columns.push(match texts_of {
-                None => new_null_array(field.data_type(), texts.num_rows()),
-                Some(column) => {
-                    values::parse(column.as_string::<i32>(), field.data_type()).map_err(|row| {
-                        let text = column.as_string::<i32>().value(row);
-                        self.unfit(first, row, field, text)
-                    })?
-                }
-            });
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(texts.num_rows()));
-        let batch = RecordBatch::try_new_with_options(self.wanted.schema.clone(), columns, &options);
-        batch.map_err(|e| EngineError::Internal(e.to_string()))
-    }
-
-    /// A value that is not of its column's type.
-    fn unfit(&self, first: u64, row: usize, field: &Field, text: &str) -> EngineError {
-        let text: String = text.chars().take(60).collect();
-        let message = format!(
-            "{}{}: column `{}`: `{text}` is not {}",
-            self.part.path.display(),
-            self.line(first, row),
-            field.name(),
-            values::name(field.data_type())
-        );
-        let hint = format!(
-            "types are inferred from the first {SAMPLE_RECORDS} records of each file; move this record there"
-        );
-        EngineError::bad_file(message, hint)
-    }
-
-    /// A record that is longer than [`RECORD_BYTES_MAX`].
-    fn too_long(&self, first: u64) -> EngineError {
-        let (path, max) = (self.part.path.display(), RECORD_BYTES_MAX >> 20);
-        let message = format!("{path}{}: a record is longer than {max} MiB", self.line(first, 0));
-        EngineError::bad_file(message, "check that each record ends with a newline")
-    }
-
-    /// The line of a record, for a message. The batch of the record begins at offset `first`.
-    fn line(&self, first: u64, row: usize) -> String {
-        let place = || -> Option<u64> {
-            let mut reader = records(&self.part.path, first).ok()?;
-            let mut record = ByteRecord::new();
-            for _ in 0..=row {
-                reader.read_byte_record(&mut record).ok()?;
-            }
-            let line = line_of(&self.part.path, first).ok()?;
-            Some(line + record.position()?.line() - 1)
-        };
-        place().map_or(String::new(), |line| format!(", line {line}"))
-    }
-
-    /// The error for the record at or after offset `first` that the decoder has refused.
-    fn misshapen(&self, first: u64, error: &ArrowError) -> EngineError {
-        let path = &self.part.path;
-        let fields = self.schema.fields().len();
-        let found = || -> Option<(u64, String, &str)> {
-            let mut reader = records(path, first).ok()?;
-            let mut record = ByteRecord::new();
-            while reader.position().byte() < self.part.range.end - first {
-                reader.read_byte_record(&mut record).ok()?;
-                let problem = if record.len() != fields {
-                    let is = format!("the record has {} values, but the header has {fields}", record.len());
-                    Some((
-                        is,
-                        "give each record one value per column; put values that contain a comma in quotes",
-                    ))
-                } else {
-                    let unreadable = record.iter().position(|value| std::str::from_utf8(value).is_err());
-                    let name = unreadable.map(|place| self.schema.field(place).name());
-                    name.map(|name| (format!("column `{name}`: the value is not UTF-8"), UTF8_HINT))
-                };
-                if let Some((problem, hint)) = problem {
-                    let line = line_of(path, first).ok()? + record.position()?.line() - 1;
-                    return Some((line, problem, hint));
-                }
-            }
-            None
-        };
-        match found() {
-            Some((line, problem, hint)) => {
-                EngineError::bad_file(format!("{}, line {line}: {problem}", path.display()), hint)
-            }
-            None => EngineError::File(format!("{}: {error}", path.display())),
-        }
+    fn read_stream(&self, name: &Path, bytes: Bytes, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
+        let origin = Origin::Stream(name.to_owned());
+        let (records, header) = self.rules.begin_stream(bytes, &origin)?;
+        let mut reader = CsvReader::new(&self.rules, origin, records, header, wanted, batch_rows)?;
+        Ok(until_end(move || reader.next()))
     }
 }

@@ -1,17 +1,17 @@
 //! Infers the types of JSON fields, one value at a time.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::fmt;
 
 use arrow_schema::{DataType, Field, Fields, Schema};
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::scan::{Scanner, Token, unescaped};
+use crate::files::numbers::{self, Numbers};
 
 /// Maximum number of fields of a table, including those of nested objects.
 const FIELDS_MAX: usize = 10_000;
 
-/// Integers up to this are exact as doubles.
-const EXACT_MAX: u64 = 1 << 53;
+/// Maximum depth of a value.
+const DEPTH_MAX: usize = 128;
 
 /// The values of one field.
 #[derive(Debug, Default, PartialEq)]
@@ -20,11 +20,7 @@ enum Shape {
     #[default]
     Nothing,
     Boolean,
-    Integer {
-        /// Whether some are not exact as doubles.
-        wide: bool,
-    },
-    Float,
+    Number(Numbers),
     Text,
     List(Box<Shape>),
     Object(Object),
@@ -43,17 +39,17 @@ pub(super) struct Object {
 #[derive(Debug, Default)]
 struct Context {
     /// Names of the fields around the value.
-    path: RefCell<Vec<String>>,
+    path: Vec<String>,
     /// The first problem of the value, and its field.
-    problem: RefCell<Option<String>>,
-    objects: Cell<u64>,
-    fields: Cell<usize>,
+    problem: Option<String>,
+    objects: u64,
+    fields: usize,
 }
 
 impl Context {
-    fn problem(&self, what: &str) {
-        let path = self.path.borrow().join(".");
-        self.problem.borrow_mut().get_or_insert_with(|| format!("field `{path}` {what}"));
+    fn problem(&mut self, what: &str) {
+        let path = self.path.join(".");
+        self.problem.get_or_insert_with(|| format!("field `{path}` {what}"));
     }
 }
 
@@ -65,17 +61,40 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// Learns from one more object. Returns the problem with its fields, if there is one.
+    /// Learns from one more object.
     ///
     /// # Errors
-    /// Those of the parser.
-    pub(super) fn add<'de, D: Deserializer<'de>>(&mut self, object: D) -> Result<Option<String>, D::Error> {
-        object.deserialize_map(Fill { object: &mut self.top, way: &self.way })?;
-        Ok(self.way.problem.take())
+    /// What is wrong with the text, or with its fields.
+    pub(super) fn add(&mut self, object: &[u8]) -> Result<(), String> {
+        let mut scanner = Scanner::new(object);
+        let learned = match scanner.next() {
+            Some(Token::Open(b'{')) => learn_object(&mut scanner, &mut self.top, &mut self.way, 0),
+            _ => None,
+        };
+        self.way.path.clear();
+        let is_whole = learned.is_some() && scanner.is_at_end();
+        match self.way.problem.take() {
+            Some(problem) => Err(problem),
+            None if is_whole => Ok(()),
+            None => Err(reason(object)),
+        }
     }
 
     pub(super) fn schema(&self) -> Schema {
         Schema::new(self.top.fields())
+    }
+}
+
+/// Why a text is not an object, as a parser says it.
+fn reason(object: &[u8]) -> String {
+    let parsed = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(object);
+    match parsed.err() {
+        Some(error) => {
+            let text = error.to_string();
+            let place = format!(" at line {} column {}", error.line(), error.column());
+            format!("not a JSON object: {}", text.strip_suffix(&place).unwrap_or(&text))
+        }
+        None => "not a JSON object".into(),
     }
 }
 
@@ -85,14 +104,14 @@ impl Object {
     }
 
     /// The position of the field, which is added if it is new. `likely` is tried first.
-    fn field(&mut self, name: &str, likely: usize, way: &Context) -> usize {
+    fn field(&mut self, name: &str, likely: usize, way: &mut Context) -> usize {
         if self.fields.get(likely).is_some_and(|(known, _)| known == name) {
             return likely;
         }
         if let Some(place) = self.places.get(name) {
             return *place;
         }
-        way.fields.set(way.fields.get() + 1);
+        way.fields += 1;
         self.fields.push((name.to_owned(), Shape::Nothing));
         self.last.push(0);
         self.places.insert(name.to_owned(), self.fields.len() - 1);
@@ -105,8 +124,7 @@ impl Shape {
         match self {
             Self::Nothing => DataType::Null,
             Self::Boolean => DataType::Boolean,
-            Self::Integer { .. } => DataType::Int64,
-            Self::Float => DataType::Float64,
+            Self::Number(numbers) => numbers.data_type(),
             Self::Text => DataType::Utf8,
             Self::List(items) => DataType::new_list(items.data_type(), true),
             Self::Object(object) => DataType::Struct(object.fields()),
@@ -114,14 +132,11 @@ impl Shape {
     }
 
     /// Learns from one more value, which is neither a list nor an object.
-    fn add(&mut self, value: Self, way: &Context) {
+    fn add(&mut self, value: Self, way: &mut Context) {
         let old = std::mem::take(self);
         *self = match (old, value) {
             (Self::Nothing, new) => new,
-            (Self::Integer { wide: a }, Self::Integer { wide: b }) => Self::Integer { wide: a || b },
-            (Self::Integer { wide: false }, Self::Float) | (Self::Float, Self::Integer { wide: false }) => {
-                Self::Float
-            }
+            (Self::Number(a), Self::Number(b)) => Self::Number(a.and(b)),
             (old, new) if old == new => old,
             (old @ (Self::List(_) | Self::Object(_)), _) => {
                 way.problem(&format!("has a single value here, but {} before", old.kind()));
@@ -141,162 +156,122 @@ impl Shape {
     }
 }
 
-/// Learns from a value.
-struct Learn<'a> {
-    shape: &'a mut Shape,
-    way: &'a Context,
-}
-
-impl<'de> DeserializeSeed<'de> for Learn<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
-        value.deserialize_any(self)
+/// Learns from the value that begins with a token. `None` if the text is not JSON.
+fn learn(
+    token: Token<'_>,
+    scanner: &mut Scanner<'_>,
+    shape: &mut Shape,
+    way: &mut Context,
+    depth: usize,
+) -> Option<()> {
+    if depth > DEPTH_MAX {
+        way.problem(&format!("has more than {DEPTH_MAX} levels"));
+        return None;
     }
-}
-
-impl<'de> Visitor<'de> for Learn<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.shape.add(Shape::Boolean, self.way);
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.shape.add(Shape::Integer { wide: value.unsigned_abs() > EXACT_MAX }, self.way);
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        // Numbers beyond 64 bits with a sign are read as text, as they are written.
-        let shape = match i64::try_from(value) {
-            Ok(_) => Shape::Integer { wide: value > EXACT_MAX },
-            Err(_) => Shape::Text,
-        };
-        self.shape.add(shape, self.way);
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.shape.add(Shape::Float, self.way);
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.shape.add(Shape::Text, self.way);
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        if *self.shape == Shape::Nothing {
-            *self.shape = Shape::List(Box::default());
+    match token {
+        Token::Null => {}
+        Token::Boolean => shape.add(Shape::Boolean, way),
+        Token::Number(text) => {
+            let number = Numbers::of(text).map_or(Shape::Text, Shape::Number);
+            shape.add(number, way);
         }
-        let mut unfit = Shape::Nothing;
-        let items = match self.shape {
-            Shape::List(items) => &mut **items,
-            other => {
-                self.way.problem(&format!("has a list here, but {} before", other.kind()));
-                &mut unfit
+        Token::Text(_) => shape.add(Shape::Text, way),
+        Token::Open(b'[') => {
+            if *shape == Shape::Nothing {
+                *shape = Shape::List(Box::default());
             }
-        };
-        while list.next_element_seed(Learn { shape: items, way: self.way })?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        if *self.shape == Shape::Nothing {
-            *self.shape = Shape::Object(Object::default());
+            let mut unfit = Shape::Nothing;
+            let items = match shape {
+                Shape::List(items) => &mut **items,
+                other => {
+                    way.problem(&format!("has a list here, but {} before", other.kind()));
+                    &mut unfit
+                }
+            };
+            learn_items(scanner, items, way, depth)?;
         }
-        let mut unfit = Object::default();
-        let object = match self.shape {
-            Shape::Object(object) => object,
-            other => {
-                self.way.problem(&format!("has an object here, but {} before", other.kind()));
-                &mut unfit
+        Token::Open(_) => {
+            if *shape == Shape::Nothing {
+                *shape = Shape::Object(Object::default());
             }
-        };
-        Fill { object, way: self.way }.visit_map(map)
-    }
-}
-
-/// Learns from the fields of an object.
-struct Fill<'a> {
-    object: &'a mut Object,
-    way: &'a Context,
-}
-
-/// Looks up the position of a field by its name.
-struct Name<'a> {
-    object: &'a mut Object,
-    likely: usize,
-    way: &'a Context,
-}
-
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = usize;
-
-    fn deserialize<D: Deserializer<'de>>(self, name: D) -> Result<usize, D::Error> {
-        name.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
-        let place = self.object.field(name, self.likely, self.way);
-        if self.way.fields.get() > FIELDS_MAX {
-            return Err(E::custom(format!("more than {FIELDS_MAX} different fields")));
+            let mut unfit = Object::default();
+            let object = match shape {
+                Shape::Object(object) => object,
+                other => {
+                    way.problem(&format!("has an object here, but {} before", other.kind()));
+                    &mut unfit
+                }
+            };
+            learn_object(scanner, object, way, depth)?;
         }
-        Ok(place)
+        Token::Close(_) | Token::Comma | Token::Colon => return None,
+    }
+    Some(())
+}
+
+/// Learns from the items of a list, after its bracket.
+fn learn_items(scanner: &mut Scanner<'_>, items: &mut Shape, way: &mut Context, depth: usize) -> Option<()> {
+    let mut token = scanner.next()?;
+    if token == Token::Close(b']') {
+        return Some(());
+    }
+    loop {
+        learn(token, scanner, items, way, depth + 1)?;
+        match scanner.next()? {
+            Token::Comma => token = scanner.next()?,
+            Token::Close(b']') => return Some(()),
+            _ => return None,
+        }
     }
 }
 
-impl<'de> Visitor<'de> for Fill<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+/// Learns from the fields of an object, after its brace.
+fn learn_object(
+    scanner: &mut Scanner<'_>,
+    object: &mut Object,
+    way: &mut Context,
+    depth: usize,
+) -> Option<()> {
+    way.objects += 1;
+    let number = way.objects;
+    let mut likely = 0;
+    let mut token = scanner.next()?;
+    if token == Token::Close(b'}') {
+        return Some(());
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let number = self.way.objects.get() + 1;
-        self.way.objects.set(number);
-        let mut likely = 0;
-        while let Some(place) = map.next_key_seed(Name { object: self.object, likely, way: self.way })? {
-            likely = place + 1;
-            let (name, shape) = &mut self.object.fields[place];
-            self.way.path.borrow_mut().push(name.clone());
-            if std::mem::replace(&mut self.object.last[place], number) == number {
-                self.way.problem("occurs twice in one object");
-            }
-            map.next_value_seed(Learn { shape, way: self.way })?;
-            self.way.path.borrow_mut().pop();
+    loop {
+        let Token::Text(name) = token else { return None };
+        let place = object.field(&unescaped(name)?, likely, way);
+        if way.fields > FIELDS_MAX {
+            way.problem.get_or_insert_with(|| format!("more than {FIELDS_MAX} different fields"));
+            return None;
         }
-        Ok(())
+        likely = place + 1;
+        let is_repeated = std::mem::replace(&mut object.last[place], number) == number;
+        let (name, shape) = &mut object.fields[place];
+        way.path.push(name.clone());
+        if is_repeated {
+            way.problem("occurs twice in one object");
+        }
+        if scanner.next()? != Token::Colon {
+            return None;
+        }
+        learn(scanner.next()?, scanner, shape, way, depth + 1)?;
+        way.path.pop();
+        match scanner.next()? {
+            Token::Comma => token = scanner.next()?,
+            Token::Close(b'}') => return Some(()),
+            _ => return None,
+        }
     }
 }
 
 /// The type of a field that has these types in two files.
 pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
-    use DataType::{Float64, Int64, List, Null, Struct, Utf8};
+    use DataType::{List, Null, Struct, Utf8};
     Some(match (a, b) {
         (a, b) if a == b => a.clone(),
         (Null, other) | (other, Null) => other.clone(),
-        (Int64, Float64) | (Float64, Int64) => Float64,
         (List(a), List(b)) => DataType::new_list(common(a.data_type(), b.data_type())?, true),
         (Struct(a), Struct(b)) => {
             let mut fields: Vec<Field> = a.iter().map(|field| field.as_ref().clone()).collect();
@@ -309,7 +284,7 @@ pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
             Struct(fields.into())
         }
         (a, b) if a.is_nested() || b.is_nested() => return None,
-        _ => Utf8,
+        (a, b) => numbers::common(a, b).unwrap_or(Utf8),
     })
 }
 
@@ -320,23 +295,24 @@ mod tests {
     fn learn(lines: &[&str]) -> Result<Schema, String> {
         let mut shapes = Shapes::default();
         for line in lines {
-            let problem =
-                shapes.add(&mut serde_json::Deserializer::from_str(line)).map_err(|e| e.to_string())?;
-            problem.map_or(Ok(()), Err)?;
+            shapes.add(line.as_bytes())?;
         }
         Ok(shapes.schema())
     }
 
     #[test]
     fn fields_have_types_that_hold_all_their_values() {
-        use DataType::{Boolean, Float64, Int64, Null, Utf8};
+        use DataType::{Boolean, Decimal128, Float64, Int64, Null, Utf8};
         let list = |of: DataType| DataType::new_list(of, true);
         let object = |name: &str, of: DataType| DataType::Struct(vec![Field::new(name, of, true)].into());
         let cases: &[(&[&str], DataType)] = &[
             (&["1", "-2"], Int64),
             (&["1", "null", "2.5"], Float64),
-            (&["2.5", "9007199254740993"], Utf8),
-            (&["18446744073709551615"], Utf8),
+            (&["2.5", "9007199254740993"], Decimal128(38, 1)),
+            (&["18446744073709551615", "1"], Decimal128(38, 0)),
+            (&["123456789012345678901234567890", "1.5"], Decimal128(38, 1)),
+            (&["1e400"], Utf8),
+            (&["0.1", "0.30000000000000004", "1e-7"], Float64),
             (&["true", "false"], Boolean),
             (&["true", "1"], Utf8),
             (&["null"], Null),
@@ -367,6 +343,10 @@ mod tests {
         ] {
             assert_eq!(learn(&lines).unwrap_err(), expected);
         }
-        assert!(learn(&["[1]"]).unwrap_err().contains("expected an object"));
+        for text in ["[1]", "{\"a\": 01}", "{\"a\" 1}", "{\"a\": 1,}", "{\"a\": 1} x", "{\"a\": [1", ""] {
+            assert!(learn(&[text]).unwrap_err().starts_with("not a JSON object: "), "{text}");
+        }
+        let deep = format!("{{\"a\": {}1{}}}", "[".repeat(200), "]".repeat(200));
+        assert_eq!(learn(&[&deep]).unwrap_err(), "field `a` has more than 128 levels");
     }
 }

@@ -114,7 +114,10 @@ impl Connection {
         Ok(Authentication::Answer)
     }
 
-    fn refused(&self, reason: String) -> SourceError {
+    fn refused(&self, mut reason: String) -> SourceError {
+        if let Some(file) = &self.config.password_file {
+            reason = format!("{reason} ({file})");
+        }
         SourceError::Login { target: format!("{:?}", self.config), reason }
     }
 }
