@@ -127,6 +127,10 @@ fn standard_input_is_a_table() {
     fetch(csv.as_bytes(), &["select count(*) from stdin a join stdin b on a.n = b.n"])
         .fails(DATA, &["standard input can be read only once"]);
     fetch(csv.as_bytes(), &["-"]).fails(USAGE, &["can't be both the query and a table"]);
+    // All of it is read for the types, more than is kept in memory: the last value makes the column text.
+    let wide = format!("n,t\n{}x,y\n", format!("1,{}\n", "z".repeat(1000)).repeat(20_000));
+    let all = ["select count(*) as n, max(n) as m from stdin", "--sample", "all"];
+    assert_eq!(fetch(wide.as_bytes(), &all).succeeds().text(), "n,m\n20001,x\n");
     // Parquet needs a file, which is a temporary one.
     let parquet = folder.arg("t.parquet");
     let file = folder.write("t.csv", &csv);

@@ -1,6 +1,6 @@
 //! Standard input as a table, which is read while it arrives, once.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use lightship_sources::file_options::FileOptions;
+use tempfile::SpooledTempFile;
 use tokio::sync::mpsc;
 
 use super::by_name::{Format, Wanted, until_panic};
@@ -24,6 +25,9 @@ use crate::error::{EngineError, Result};
 
 /// Batches that wait for the query.
 const BATCHES_WAITING: usize = 2;
+
+/// Bytes read for the columns that are kept in memory; more are kept in a temporary file.
+const KEPT_BYTES: usize = 16 << 20;
 
 /// Its name in messages.
 const NAME: &str = "standard input";
@@ -64,14 +68,16 @@ fn begin(bytes: Bytes, options: &FileOptions) -> Result<Begun> {
         return Ok(Begun::File(file.into_temp_path()));
     };
     // What is read for the columns is kept for the rows.
-    let kept = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::new(Mutex::new(SpooledTempFile::new(KEPT_BYTES)));
     let bytes = Arc::new(Mutex::new(bytes));
     let tee = Tee { bytes: bytes.clone(), kept: Some(kept.clone()) };
     let schema = format.columns_of_stream(name, Box::new(tee))?;
     let schema = columns::without_null(&schema, &format.unknown());
     columns::check_types(&schema, options)?;
-    let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-    let all: Bytes = Box::new(Cursor::new(kept).chain(Tee { bytes, kept: None }));
+    let none = SpooledTempFile::new(0);
+    let mut kept = std::mem::replace(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner), none);
+    kept.rewind().map_err(failed)?;
+    let all: Bytes = Box::new(kept.chain(Tee { bytes, kept: None }));
     let schema = Arc::new(schema);
     let stream = Stdin { schema: schema.clone(), format, bytes: Mutex::new(Some(all)) };
     Ok(Begun::Text(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(stream)])?)))
@@ -80,14 +86,14 @@ fn begin(bytes: Bytes, options: &FileOptions) -> Result<Begun> {
 /// Reads on from shared bytes, and keeps what it reads.
 struct Tee {
     bytes: Arc<Mutex<Bytes>>,
-    kept: Option<Arc<Mutex<Vec<u8>>>>,
+    kept: Option<Arc<Mutex<SpooledTempFile>>>,
 }
 
 impl Read for Tee {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).read(buffer)?;
         if let Some(kept) = &self.kept {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..count]);
+            kept.lock().unwrap_or_else(PoisonError::into_inner).write_all(&buffer[..count])?;
         }
         Ok(count)
     }

@@ -17,7 +17,7 @@ use crate::files::text::{BATCH_BYTES, CHUNK_BYTES, RECORD_BYTES_MAX};
 pub(super) struct Dialect {
     pub(super) delimiter: u8,
     pub(super) quote: Option<u8>,
-    /// Precedes a quote inside quotes, besides another quote.
+    /// Stands before a quote inside quotes, as another quote does.
     pub(super) escape: Option<u8>,
 }
 
