@@ -5,6 +5,8 @@
 SCALE ?= 0.1
 # All that is optional is tested. `scripts/test-python.sh` builds the same.
 FEATURES = lightship-cli/otlp
+# Many tests wait: for a server to start, or for a time limit to pass.
+export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
 demo:
 	@test -x target/release/lightship || echo "building (the first time takes a while, nearly all of it for DataFusion)"

@@ -158,7 +158,7 @@ fn made(data: Data, scale: f64, batches: impl FnOnce() -> Batches) -> Result<Pat
 }
 
 /// Writes a file, which appears under its name only when it is complete.
-fn write(
+pub(crate) fn write(
     path: &Path,
     format: Format,
     schema: SchemaRef,

@@ -57,6 +57,8 @@ struct Cli {
 enum Command {
     /// From a node's memory to Arrow batches in a client: Lightship, Arrow Flight, a plain socket
     MemoryToArrow(Settings),
+    /// From CSV, JSON lines and Parquet, also from S3, to Arrow, Parquet and PostgreSQL: Lightship, DuckDB, Polars, pyarrow, psql
+    Files(experiments::files::FileSettings),
     /// From PostgreSQL to Arrow batches: Lightship, DuckDB, ADBC, ConnectorX, and COPY as the floor
     PostgresToArrow(Settings),
     /// Peak memory of `fetch` and of a node for 1 GB and 10 GB of rows
@@ -134,11 +136,13 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, clients, codecs, cold_start, columns,
-        competing_flow, databases, fetch_memory, fetch_size, jobs, load, memory_to_arrow, nulls, overlay,
-        peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types, usage,
+        competing_flow, databases, fetch_memory, fetch_size, files, jobs, load, memory_to_arrow, nulls,
+        overlay, peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types,
+        usage,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
+        Command::Files(settings) => files::run(&settings),
         Command::PostgresToArrow(settings) => postgres_to_arrow::run(&settings),
         Command::FetchMemory(settings) => fetch_memory::run(&settings),
         Command::Clients(settings) => clients::run(&settings),

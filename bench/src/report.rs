@@ -12,6 +12,8 @@ use crate::settings::Settings;
 pub(crate) enum Page {
     /// Lightship and its peers on one host.
     Transfer,
+    /// Files and objects.
+    Files,
     /// Clients in Python, and the clients of other protocols.
     Clients,
     /// The experiments of the paper on columnar protocols.
@@ -30,6 +32,7 @@ impl Page {
     fn file(self) -> &'static str {
         match self {
             Self::Transfer => "transfer.md",
+            Self::Files => "files.md",
             Self::Clients => "clients.md",
             Self::ColumnarProtocol => "columnar-protocol.md",
             Self::Mind => "mind.md",
@@ -42,6 +45,7 @@ impl Page {
     fn title(self) -> &'static str {
         match self {
             Self::Transfer => "# Transfers, side by side\n",
+            Self::Files => "# Files and objects, side by side\n",
             Self::Clients => "# Clients, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
             Self::Mind => "# Automatic fetch sizes\n",

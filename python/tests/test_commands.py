@@ -39,6 +39,11 @@ EXCLUDED = {
     "lightship shell URI": "a synopsis",
     "lightship calibrate host --folder DIR": "a synopsis, and takes 20 s",
     "lightship node --table 'orders=adbc:snowflake": "needs an account at Snowflake",
+    "lightship fetch s3://": "needs a server of S3; crates/cli/tests/it/objects.rs has one",
+    "lightship fetch postgresql://me@db/shop 'select * from orders' -o s3://": "needs a server of S3",
+    "lightship copy s3://": "needs a server of S3",
+    "lightship node --table orders=s3://": "needs a server of S3",
+    "lightship fetch 'adbc:/opt/duckdb/libduckdb.so?entrypoint=duckdb_adbc_init&path=:memory:'": "needs a Delta table in S3",
     "java --add-opens": "an option; test_guide.py runs programs with it",
     "psql ": "test_guide.py runs these commands of psql",
     "lightship=> ": "test_guide.py runs these commands of psql",
@@ -56,6 +61,7 @@ FRAGMENTS = {
 
 #: Blocks that are not commands, and belong to none that runs here, and why.
 OTHERS = {
+    'eval "$(aws configure': "needs the AWS command line, and an account",
     "data: TPC-H at scale 0.1": "printed by `make demo`, which builds in release mode",
     "use lightship::": "Rust",
     "jdbc:arrow-flight-sql:": "test_guide.py connects to these",

@@ -119,7 +119,7 @@ fn way<'a>(
 }
 
 /// Rows in a file, from its footer or its lines: no text of lineitem has a line break.
-fn rows_of(path: &Path) -> Result<u64> {
+pub(super) fn rows_of(path: &Path) -> Result<u64> {
     let file = File::open(path)?;
     Ok(match path.extension().and_then(OsStr::to_str) {
         Some("parquet") => {

@@ -12,6 +12,7 @@ pub(crate) mod competing_flow;
 pub(crate) mod databases;
 pub(crate) mod fetch_memory;
 pub(crate) mod fetch_size;
+pub(crate) mod files;
 pub(crate) mod jobs;
 mod layouts;
 pub(crate) mod load;

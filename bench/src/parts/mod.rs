@@ -5,6 +5,7 @@ mod databases;
 mod engine;
 mod fetch;
 mod load;
+mod objects;
 mod protobuf;
 mod range;
 mod reception;
@@ -51,6 +52,8 @@ pub(crate) enum Part {
         #[arg(long, default_value_t = crate::data::BATCH_ROWS)]
         batch_rows: usize,
     },
+    /// Run a server of S3 with this bucket
+    ServeS3 { bucket: String },
     /// Hold this many bytes in memory, and write them to every client
     SocketServe { bytes: u64 },
     /// Read everything from a socket into one buffer
@@ -155,6 +158,7 @@ pub(crate) fn run(part: Part) -> Result<()> {
         }
         Part::Load(load) => print(&Threads::Many.runtime()?.block_on(load.run())?),
         Part::Serve { file, batch_rows } => Threads::Many.runtime()?.block_on(serve::run(&file, batch_rows)),
+        Part::ServeS3 { bucket } => objects::serve(&bucket),
         Part::SocketServe { bytes } => sockets::serve(bytes),
         Part::SocketRead { port } => print(&sockets::read(port)?),
         Part::ProtobufServe { file } => protobuf::serve(&file),

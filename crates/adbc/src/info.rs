@@ -29,7 +29,7 @@ pub(crate) fn info(
         Location::MySql(_) => "MySQL",
         Location::Sqlite(_) => "SQLite",
         Location::Adbc(_) => "ADBC",
-        Location::Path(_) | Location::Tables(_) => "Lightship files",
+        Location::Path(_) | Location::Tables(_) | Location::Object(_) => "Lightship files",
         Location::Node { .. } | Location::NodeUnix { .. } => "Lightship node",
     };
     let version = version.as_deref().map(|version| (InfoCode::VendorVersion, Said::Text(version)));

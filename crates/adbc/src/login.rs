@@ -39,7 +39,11 @@ impl Login {
                     "a user for an ADBC driver: give the options of the driver in the URI",
                 ));
             }
-            Location::NodeUnix { .. } | Location::Sqlite(_) | Location::Path(_) | Location::Tables(_) => {
+            Location::NodeUnix { .. }
+            | Location::Sqlite(_)
+            | Location::Path(_)
+            | Location::Object(_)
+            | Location::Tables(_) => {
                 let message = format!("{location} takes no user and no password");
                 return Err(error(Status::InvalidArguments, message));
             }

@@ -7,6 +7,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use lightship_rangefile::RangeError;
 use lightship_sources::SourceError;
+use lightship_sources::objects::{ObjectError, ObjectErrorKind};
 use lightship_wire::control::{ErrorCode, Failure, Reason};
 
 use crate::threads::{QueryPhase, panicked};
@@ -118,6 +119,9 @@ impl EngineError {
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Source(SourceError::Busy { .. }) => ErrorCode::Busy,
             Self::Source(SourceError::RowTooLarge { .. }) => ErrorCode::Limit,
+            Self::Source(SourceError::Object(error)) if error.kind == ObjectErrorKind::Unreachable => {
+                ErrorCode::Lost
+            }
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
             Self::Data(_) | Self::Value { .. } | Self::BadFile { .. } => ErrorCode::Data,
@@ -148,6 +152,9 @@ impl EngineError {
             }
             Self::Source(error) => {
                 failure.retryable = error.retryable();
+                if let SourceError::Object(error) = error {
+                    failure.hint.clone_from(&error.hint);
+                }
                 if matches!(error, SourceError::Busy { .. }) {
                     failure.hint = Some(
                         "try again, or let the node open more connections (--source-connections)".into(),
@@ -185,6 +192,9 @@ impl From<DataFusionError> for EngineError {
                 hint: Some(hint).filter(|hint| !hint.is_empty()),
                 reason,
             };
+        }
+        if let Some(error) = ObjectError::find(&error) {
+            return Self::Source(error.clone().into());
         }
         match error {
             E::Context(_, inner) | E::Diagnostic(_, inner) => Self::from(*inner),
@@ -287,6 +297,15 @@ impl EngineError {
         Self::BadFile { message, hint: hint.into() }
     }
 
+    /// A file that can't be read.
+    pub(crate) fn reading(path: &std::path::Path, error: &std::io::Error) -> Self {
+        match ObjectError::find(error) {
+            // It names the object.
+            Some(error) => Self::Source(error.clone().into()),
+            None => Self::File(format!("{}: {error}", path.display())),
+        }
+    }
+
     /// A node that has left the cluster since the query was planned.
     pub(crate) fn gone(name: &str) -> Self {
         let failure = Failure::new(
@@ -310,6 +329,7 @@ impl EngineError {
             }
             Self::Value { message, reason } => Self::Value { message: message.clone(), reason: *reason },
             Self::Forbidden(message) => Self::Forbidden(message.clone()),
+            Self::Source(SourceError::Object(error)) => Self::Source(error.clone().into()),
             Self::Source(source) => Self::File(source.to_string()),
             Self::File(message) => Self::File(message.clone()),
             Self::BadFile { message, hint } => Self::bad_file(message.clone(), hint),

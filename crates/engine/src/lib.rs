@@ -66,7 +66,7 @@ pub use cluster::{
 };
 pub use error::{EngineError, Result};
 pub use explained::{Edge, Explained, StageExplained, TaskExplained};
-pub use files::{STDIN, is_known_file};
+pub use files::{FileLocation, STDIN, is_known_file};
 pub use meter::{QueryObserver, QueryOutcome, QueryTimes, TaskMeters};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
@@ -113,6 +113,17 @@ impl Default for EngineConfig {
     }
 }
 
+/// How the files of a table are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileAccess {
+    /// By each query.
+    Own,
+    /// By each query; in a cluster, all nodes that have the table read the same files, each a share of them.
+    Shared,
+    /// Once, into memory.
+    InMemory,
+}
+
 /// A table of an engine.
 #[derive(Debug, Clone)]
 pub struct TableEntry {
@@ -124,8 +135,8 @@ pub struct TableEntry {
     pub rows: Option<u64>,
     /// Bytes that the table holds in memory.
     pub memory_bytes: usize,
-    /// Its file or folder, if it is one.
-    pub path: Option<PathBuf>,
+    /// Its files, if it has some.
+    pub files: Option<FileLocation>,
     /// Identifies a database table among all databases; `None` for files, or if it can't be determined.
     pub identity: Option<String>,
     /// In a cluster: all nodes that have the table read the same files. Otherwise each node has its own rows.
@@ -206,9 +217,35 @@ impl Engine {
     /// # Errors
     /// When there are no files to read, or they can't be read.
     pub fn register_path<'a>(&'a mut self, name: &'a str, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        self.register_files(name, path.into(), FileAccess::Own)
+    }
+
+    /// Registers a file, a folder of files of one kind, or objects of an object store, under a name.
+    ///
+    /// # Errors
+    /// When there are no files to read, or they can't be read; [`EngineError::Limit`] when they don't fit in the memory left
+    /// for tables.
+    pub fn register_files<'a>(
+        &'a mut self,
+        name: &'a str,
+        location: FileLocation,
+        access: FileAccess,
+    ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let table = files::open(&self.context, path).await?;
-            self.register(name, table, TableEntry { path: Some(path.into()), ..TableEntry::empty(name) })
+            let table = location.open(&self.context).await?;
+            let entry = TableEntry { files: Some(location), ..TableEntry::empty(name) };
+            match access {
+                FileAccess::Own => self.register(name, table, entry),
+                FileAccess::Shared => self.register(name, table, TableEntry { shared: true, ..entry }),
+                FileAccess::InMemory => {
+                    let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
+                    let left = self.config.table_memory_bytes.saturating_sub(used);
+                    let partitions = self.config.partitions.max(1);
+                    let loaded = files::load(&self.context, table, name, left, partitions).await?;
+                    let (rows, memory_bytes) = (Some(loaded.rows), loaded.bytes);
+                    self.register(name, Arc::new(loaded.table), TableEntry { rows, memory_bytes, ..entry })
+                }
+            }
         })
     }
 
@@ -222,11 +259,7 @@ impl Engine {
         name: &'a str,
         path: &'a Path,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let table = files::open(&self.context, path).await?;
-            let registered = TableEntry { path: Some(path.into()), shared: true, ..TableEntry::empty(name) };
-            self.register(name, table, registered)
-        })
+        self.register_files(name, path.into(), FileAccess::Shared)
     }
 
     /// Registers a file or folder, and loads all its rows into memory.
@@ -234,19 +267,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Limit`] when the rows don't fit in the memory left for tables.
     pub fn register_in_memory<'a>(&'a mut self, name: &'a str, path: &'a Path) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let table = files::open(&self.context, path).await?;
-            let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
-            let left = self.config.table_memory_bytes.saturating_sub(used);
-            let loaded = files::load(&self.context, table, name, left, self.config.partitions.max(1)).await?;
-            let registered = TableEntry {
-                rows: Some(loaded.rows),
-                memory_bytes: loaded.bytes,
-                path: Some(path.into()),
-                ..TableEntry::empty(name)
-            };
-            self.register(name, Arc::new(loaded.table), registered)
-        })
+        self.register_files(name, path.into(), FileAccess::InMemory)
     }
 
     /// Registers a table of a database. Each query reads it from the database, which selects
@@ -345,7 +366,7 @@ impl Engine {
             let table = |table: &TableEntry| LocalTable {
                 name: table.name.clone(),
                 schema: table.schema.clone(),
-                path: table.path.clone(),
+                files: table.files.clone(),
                 identity: table.identity.clone(),
                 shared: table.shared,
             };
@@ -421,7 +442,7 @@ impl TableEntry {
             schema,
             rows: None,
             memory_bytes: 0,
-            path: None,
+            files: None,
             identity: None,
             shared: false,
         }

@@ -198,6 +198,7 @@ async fn begin(
     tokio::task::yield_now().await;
     let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
     let scans = plan.clone();
+    let runtime = context.runtime_env();
     let batches = match room.memory.take_now(bytes) {
         Some(held) => held_by(sorted_joins::execute(plan, context, alternative)?, held),
         None => {
@@ -214,7 +215,7 @@ async fn begin(
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
         }
     };
-    let batches = damage::named(batches, scans);
+    let batches = damage::named(batches, scans, runtime);
     let batches = match nullable {
         Some(nullable) => parameters::with_nulls(batches, &nullable),
         None => batches,

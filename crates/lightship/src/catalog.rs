@@ -172,7 +172,11 @@ pub fn keys(location: &Location) -> Option<&'static str> {
              where m.type = 'table' and m.name not like 'sqlite\\_%' escape '\\' and c.pk > 0 order by m.name, c.pk",
         ),
         // A node has primary keys only: those of range files.
-        Location::Node { .. } | Location::NodeUnix { .. } | Location::Path(_) | Location::Tables(_) => Some(
+        Location::Node { .. }
+        | Location::NodeUnix { .. }
+        | Location::Path(_)
+        | Location::Object(_)
+        | Location::Tables(_) => Some(
             "select table_schema, table_name, constraint_name, 'PRIMARY KEY' as kind, column_name, \
              cast(null as varchar) as of_schema, cast(null as varchar) as of_table, cast(null as varchar) as of_column \
              from information_schema.key_column_usage order by table_schema, table_name, ordinal_position",

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, FieldRef, SchemaRef};
+use lightship_sources::objects::ObjectLocation;
 use lightship_sources::writers::{self, FileMode, Format, WriteOptions};
 use lightship_sources::{
     Destination, Location, NumericRule, TableName, TableWrite, Tuples, WriteMode, Written, open_table,
@@ -86,14 +87,17 @@ impl Target {
             (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
                 Err(Error::usage("a copy into a node requires --table NAME, the name of a range file"))
             }
-            (Location::Path(path), Some(name)) => Err(Error::usage(format!(
-                "--table applies to a table of a database, but {} is a file",
-                path.display()
+            (Location::Path(_) | Location::Object(_), Some(name)) => Err(Error::usage(format!(
+                "--table applies to a table of a database, but {location} is a file"
             ))
             .hint(format!("leave out --table, and name the file after it, as in {name}.parquet"))),
             (Location::Path(path), None) => {
                 no_key(&format!("{location} is a file"))?;
                 Self::path(path, mode)
+            }
+            (Location::Object(object), None) => {
+                no_key(&format!("{location} is an object"))?;
+                Self::object(object, mode)
             }
             (_, None) => Err(Error::usage("a copy into a database requires --table [SCHEMA.]NAME")),
             (_, Some(name)) => {
@@ -154,6 +158,30 @@ impl Target {
         };
         let options = WriteOptions { mode, text, ..WriteOptions::default() };
         Ok(Self::File { target: writers::Target::File(path), format, options })
+    }
+
+    /// An object of an object store.
+    fn object(object: &ObjectLocation, mode: Option<WriteMode>) -> Result<Self> {
+        const REPLACED: &str = "leave out --mode: the object appears, or is replaced, once it is complete";
+        let (mode, hint) = match mode {
+            None | Some(WriteMode::Replace) => {
+                let text = writers::TextOptions::of_object(object)?;
+                let Some(format) = Format::from_path(object.as_path()) else {
+                    return Err(not_writable(&Location::Object(object.clone())));
+                };
+                let options = WriteOptions { text, ..WriteOptions::default() };
+                let target = writers::Target::Object(object.clone());
+                return Ok(Self::File { target, format, options });
+            }
+            Some(WriteMode::Append) => {
+                ("append", "write another object, and read all of them with a pattern")
+            }
+            Some(WriteMode::Upsert) => ("upsert", "an object has no keys: copy into a database"),
+            Some(WriteMode::Create) => ("create", REPLACED),
+            Some(WriteMode::Existing) => ("existing", REPLACED),
+            Some(WriteMode::Truncate) => ("truncate", REPLACED),
+        };
+        Err(Error::usage(format!("--mode {mode} does not apply to {object}, which is an object")).hint(hint))
     }
 
     /// A table of a database, in a mode without a key.
@@ -235,7 +263,8 @@ fn format_in(folder: &Path) -> Option<Format> {
 fn not_writable(location: &Location) -> Error {
     Error::usage(format!("can't copy into {location}")).hint(
         "copy writes to PostgreSQL (postgresql://…), MySQL and MariaDB (mysql://…), SQLite (sqlite:FILE), databases \
-         with an ADBC driver (adbc:DRIVER?…), range files (lightship://…) and files (.parquet, .csv, .json, .arrow)",
+         with an ADBC driver (adbc:DRIVER?…), range files (lightship://…), and files (.parquet, .csv, .json, .arrow), also \
+         in object stores (s3://…, gs://…, az://…)",
     )
 }
 

@@ -9,6 +9,7 @@ use lightship_session::{
     ErrorCode, Failure, PredictionsError, ProfileError, Reason, StateError, TransportError,
 };
 use lightship_sources::SourceError;
+use lightship_sources::objects::ObjectErrorKind;
 use serde::Serialize;
 
 /// The kind of a failure.
@@ -238,6 +239,13 @@ impl From<SourceError> for Error {
             }
             SourceError::Busy { .. } => Self::new(ErrorKind::Network, message)
                 .hint("try again, or let the node open more connections (--source-connections)"),
+            SourceError::Object(error) => {
+                let kind = match error.kind {
+                    ObjectErrorKind::Unreachable => ErrorKind::Network,
+                    _ => ErrorKind::Source,
+                };
+                Self { hint: error.hint.map(Into::into), ..Self::new(kind, message) }
+            }
             SourceError::Parameters { hint, .. } => {
                 Self { code: Some(PARAMETER_CODE.into()), ..Self::new(ErrorKind::Source, message) }.hint(hint)
             }

@@ -78,7 +78,7 @@ pub use lightship_sources::{
     InfiniteRule, Location, NumericRule, StatementInfo, TableName, TableWrite, WriteMode, Written,
 };
 pub use options::Options;
-pub use origin::{is_stdin, open_database, table_name};
+pub use origin::{files, is_stdin, open_database, table_name};
 pub use report::{Report, SourceReport, peak_memory_bytes};
 pub use result::{Connection, QueryResult, connect, connect_all};
 pub use statement::Statement;

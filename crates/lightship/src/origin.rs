@@ -1,12 +1,12 @@
 //! An opened source, and its result.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
-use lightship_engine::{Engine, EngineConfig, STDIN};
+use lightship_engine::{Engine, EngineConfig, FileAccess, FileLocation, STDIN};
 use lightship_session::{Client, Transfer};
 use lightship_sources::decoded::Slices;
 use lightship_sources::file_options::{FileOptions, is_compressed};
@@ -38,7 +38,9 @@ impl OpenSource {
                 let (endpoint, config) = node::endpoint(location)?;
                 SourceKind::Node(Box::new(Client::connect_with(&endpoint, &config).await?))
             }
-            Location::Path(path) => open_files(&[(table_name(path), path.clone())], options).await?,
+            Location::Path(_) | Location::Object(_) => {
+                open_files(&[(files(location)?.0, location.clone())], options).await?
+            }
             Location::Tables(tables) => open_files(tables, options).await?,
             database => SourceKind::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
         };
@@ -270,14 +272,15 @@ impl Input for SourceQuery<'_> {
 }
 
 /// Files as tables of an engine.
-async fn open_files(tables: &[(String, PathBuf)], options: &PlaceOptions) -> Result<SourceKind> {
+async fn open_files(tables: &[(String, Location)], options: &PlaceOptions) -> Result<SourceKind> {
     let query_memory_bytes = options.query_memory_bytes;
     let mut engine = Engine::new(EngineConfig { query_memory_bytes, ..EngineConfig::default() })?;
-    for (name, path) in tables {
-        if is_stdin(path) {
-            engine.register_stdin(name, path, Box::new(std::io::stdin())).await?;
-        } else {
-            engine.register_path(name, path).await?;
+    for (name, location) in tables {
+        match location {
+            Location::Path(path) if is_stdin(path) => {
+                engine.register_stdin(name, path, Box::new(std::io::stdin())).await?;
+            }
+            location => engine.register_files(name, files(location)?.1, FileAccess::Own).await?,
         }
     }
     Ok(SourceKind::Files(engine))
@@ -300,6 +303,35 @@ pub async fn open_database(location: &Location, limits: &ConnectionLimits) -> Re
     })
 }
 
+/// Files and the name of their table in SQL.
+///
+/// # Errors
+/// If the location is a database or a node.
+pub fn files(location: &Location) -> Result<(String, FileLocation)> {
+    match location {
+        Location::Path(path) => Ok((table_name(path), FileLocation::Path(path.clone()))),
+        Location::Object(object) => {
+            let path = object.as_path();
+            let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            let last = last.unwrap_or_else(|| object.bucket().to_owned());
+            let name = match last.find(WILDCARDS) {
+                Some(wildcard) => match (before_wildcard(&last[..wildcard]), path.parent()) {
+                    ("", Some(folder)) if folder.file_name().is_some() => {
+                        folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+                    }
+                    ("", _) => object.bucket().to_owned(),
+                    (before, _) => before.to_owned(),
+                },
+                None if object.is_prefix() || path.extension().is_none() => last,
+                None if is_compressed(path) => without_extension(&without_extension(&last)),
+                None => without_extension(&last),
+            };
+            Ok((sql_name(&name), FileLocation::Objects(object.clone())))
+        }
+        other => Err(Error::usage(format!("{other} has no files"))),
+    }
+}
+
 /// The table name of a file or folder in SQL: its name, of a file without the extension, in lower case, with
 /// `_` in place of characters that are neither letters nor digits. Of a pattern such as `sales-*.csv`, what precedes the
 /// first wildcard, or the name of the folder. Standard input is `stdin`.
@@ -310,18 +342,33 @@ pub fn table_name(location: &Path) -> String {
     }
     let full = path.canonicalize().unwrap_or(path);
     let stem = if full.is_dir() { full.file_name() } else { full.file_stem() };
-    let mut stem = stem.map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
-    if let (Some(wildcard), false) = (stem.find(['*', '?', '[']), full.exists()) {
-        let before = stem[..wildcard].trim_end_matches(|c: char| !c.is_alphanumeric());
+    let mut stem = stem.map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if let (Some(wildcard), false) = (stem.find(WILDCARDS), full.exists()) {
+        let before = before_wildcard(&stem[..wildcard]);
         let folder = full.parent().map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
-        let folder = || folder?.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        let folder = || Some(folder?.file_name()?.to_string_lossy().into_owned());
         stem = if before.is_empty() { folder().unwrap_or_default() } else { before.to_owned() };
     } else if !full.is_dir() && is_compressed(&full) {
-        // `sales.csv.gz` is `sales`.
-        stem =
-            Path::new(&stem).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        stem = without_extension(&stem);
     }
-    let mut name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    sql_name(&stem)
+}
+
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
+/// What precedes a wildcard, without what separates them.
+fn before_wildcard(text: &str) -> &str {
+    text.trim_end_matches(|c: char| !c.is_alphanumeric())
+}
+
+/// `sales.csv.gz` is `sales`.
+fn without_extension(name: &str) -> String {
+    Path::new(name).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn sql_name(name: &str) -> String {
+    let mut name: String =
+        name.to_lowercase().chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     if !name.starts_with(|c: char| c.is_alphabetic()) {
         name.insert(0, '_');
     }
@@ -331,6 +378,25 @@ pub fn table_name(location: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_have_names_like_files() {
+        for (uri, expected) in [
+            ("s3://b/a/Sales-1.0.parquet", "sales_1_0"),
+            ("s3://b/a/sales.v2/", "sales_v2"),
+            ("s3://b/a/sales", "sales"),
+            ("s3://b/a/sales/*.csv", "sales"),
+            ("s3://b/2024-*.csv", "_2024"),
+            ("s3://b/*.csv", "b"),
+            ("s3://b/x/sales-*.csv", "sales"),
+            ("s3://b/sales.csv.gz?delimiter=;", "sales"),
+            ("s3://my-bucket", "my_bucket"),
+            ("https://h/a/x.csv?sig=y", "x"),
+        ] {
+            let (name, _) = files(&Location::parse(uri).expect("a location")).expect("files");
+            assert_eq!(name, expected, "{uri}");
+        }
+    }
 
     #[test]
     fn a_folder_keeps_what_follows_a_dot_in_its_name() {

@@ -2,6 +2,8 @@
 
 use arrow_schema::ArrowError;
 
+use crate::objects::{ObjectError, ObjectErrorKind};
+
 /// Result of this crate.
 pub type Result<T, E = SourceError> = std::result::Result<T, E>;
 
@@ -181,6 +183,9 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
+    /// An object of an object store could not be read or written.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// An existing file that can't be changed as asked.
     #[error("{path}: {reason}")]
     ExistingFile {
@@ -223,6 +228,9 @@ impl SourceError {
 
     /// Whether a retry may succeed.
     pub fn retryable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Busy { .. })
+        match self {
+            Self::Object(error) => error.kind == ObjectErrorKind::Unreachable,
+            _ => matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Busy { .. }),
+        }
     }
 }

@@ -118,7 +118,7 @@ impl FileOptions {
     }
 
     /// Parses the query part of a location.
-    fn parse(query: &str) -> std::result::Result<Self, String> {
+    pub(crate) fn parse(query: &str) -> std::result::Result<Self, String> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
@@ -203,6 +203,19 @@ fn begins_options(text: &[u8]) -> bool {
     }
 }
 
+/// The options as the query part of a location.
+pub(crate) fn query_part(options: &[(&str, String)]) -> String {
+    let pair = |(name, value): &(&str, String)| format!("{name}={}", utf8_percent_encode(value, RESERVED));
+    options.iter().map(pair).collect::<Vec<_>>().join("&")
+}
+
+/// Splits the name of an object, which can't be looked for, at the first `?` that options follow.
+pub(crate) fn split_name(name: &str) -> (&str, &str) {
+    let mut marks = name.match_indices('?').map(|(at, _)| at);
+    let mark = marks.find(|mark| begins_options(&name.as_bytes()[mark + 1..]));
+    mark.map_or((name, ""), |mark| (&name[..mark], &name[mark + 1..]))
+}
+
 /// The location of a file with these options, which are pairs of a name and a value. The options that the location
 /// has already take precedence.
 pub fn with_file_options(location: &Path, options: &[(&str, String)]) -> PathBuf {
@@ -212,9 +225,8 @@ pub fn with_file_options(location: &Path, options: &[(&str, String)]) -> PathBuf
     let bytes = location.as_os_str().as_bytes();
     let path = FileOptions::split(location).map_or_else(|_| location.to_owned(), |(path, _)| path);
     let mut with = path.as_os_str().to_owned();
-    let pair = |(name, value): &(&str, String)| format!("{name}={}", utf8_percent_encode(value, RESERVED));
     with.push("?");
-    with.push(options.iter().map(pair).collect::<Vec<_>>().join("&"));
+    with.push(query_part(options));
     if let Some(own) = bytes.get(path.as_os_str().len() + 1..) {
         with.push("&");
         with.push(OsStr::from_bytes(own));

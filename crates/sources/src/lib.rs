@@ -24,6 +24,7 @@ pub mod limit;
 pub mod location;
 pub mod mysql;
 mod native;
+pub mod objects;
 mod open;
 mod parameters;
 pub mod postgres;

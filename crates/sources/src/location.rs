@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use percent_encoding::percent_decode_str;
 
 use crate::adbc::AdbcLocation;
+use crate::objects::{ObjectLocation, SCHEMES};
 use crate::{Result, SourceError};
 
 /// A location to read from or to write to, parsed but not yet opened.
@@ -45,11 +46,13 @@ pub enum Location {
     /// `adbc:DRIVER?OPTION=VALUE&...`: any database with an ADBC driver. Opening it loads the driver's library, so
     /// such a location must come from the user who started the process.
     Adbc(AdbcLocation),
+    /// An object of an object store, or several: `s3://`, `gs://`, `az://`, `https://`.
+    Object(ObjectLocation),
     /// A file, a folder, or files that match a pattern; perhaps with options, as in `sales.csv?delimiter=;`. `-` is
     /// standard input.
     Path(PathBuf),
-    /// Several of these, each a table with a name.
-    Tables(Vec<(String, PathBuf)>),
+    /// Several files or objects, each a table with a name.
+    Tables(Vec<(String, Location)>),
 }
 
 /// TLS settings for a node.
@@ -100,9 +103,12 @@ impl Location {
         if let Some(rest) = given.strip_prefix("adbc:") {
             return Ok(Self::Adbc(AdbcLocation::parse(rest).map_err(fail)?));
         }
-        let Some((scheme, _)) = given.split_once("://") else {
+        let Some((scheme, rest)) = given.split_once("://") else {
             return Ok(Self::Path(given.into()));
         };
+        if let Some(object) = ObjectLocation::parse(scheme, rest) {
+            return Ok(Self::Object(object.map_err(fail)?));
+        }
         match scheme {
             // Checked when it is opened: libpq accepts more than valid URLs.
             "postgresql" | "postgres" => Ok(Self::Postgres(given.to_owned())),
@@ -118,7 +124,7 @@ impl Location {
             }
             other => Err(fail(format!(
                 "unknown scheme `{other}`; expected lightship://, lightship+unix:, \
-                 postgresql://, mysql://, sqlite:, adbc: or the path of a file or folder"
+                 postgresql://, mysql://, sqlite:, adbc:, {SCHEMES} or the path of a file or folder"
             ))),
         }
     }
@@ -187,6 +193,10 @@ pub fn redact(uri: &str) -> String {
         };
     }
     let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
+    // A key before a bucket is a mistake, and it may contain a `/`.
+    if let ("s3" | "s3a" | "gs", Some((_, bucket))) = (scheme, rest.rsplit_once('@')) {
+        return format!("{scheme}://***@{bucket}");
+    }
     let mut end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // In an invalid URI, the password has such a character itself.
     let has_port =
@@ -207,6 +217,10 @@ pub fn redact(uri: &str) -> String {
         },
     };
     let Some((path, query)) = rest.split_once('?') else { return format!("{scheme}://{authority}{rest}") };
+    // It may be a signature.
+    if matches!(scheme, "http" | "https") {
+        return format!("{scheme}://{authority}{path}");
+    }
     let hide = |pair: &str| match pair.split_once('=') {
         Some((key, _)) if key.to_ascii_lowercase().contains("password") => format!("{key}=***"),
         _ => pair.to_owned(),
@@ -224,9 +238,10 @@ impl fmt::Display for Location {
             Self::Postgres(uri) | Self::MySql(uri) => f.write_str(&redact(uri)),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Adbc(location) => write!(f, "{location}"),
+            Self::Object(object) => write!(f, "{object}"),
             Self::Path(path) => write!(f, "{}", path.display()),
             Self::Tables(tables) => {
-                let tables = tables.iter().map(|(name, path)| format!("{name}={}", path.display()));
+                let tables = tables.iter().map(|(name, place)| format!("{name}={place}"));
                 f.write_str(&tables.collect::<Vec<_>>().join(", "))
             }
         }
@@ -310,11 +325,14 @@ mod tests {
             "mysql://joe:hush@h/db",
             "lightship://hush@h:1",
             "adbc:x?uri=me:hush@account",
+            "https://h/x.csv?X-Amz-Signature=hush",
         ] {
             let shown = format!("{0} {0:?}", Location::parse(uri).unwrap());
             assert!(!shown.contains("hush"), "{shown}");
         }
         assert!(!Location::parse("adbc:x?password=hush&broken").unwrap_err().to_string().contains("hush"));
+        assert!(!Location::parse("s3://key:hush@bucket/x").unwrap_err().to_string().contains("hush"));
+        assert!(!Location::parse("https://h:x/?sig=hush").unwrap_err().to_string().contains("hush"));
         assert!(!Location::parse("lightship://a:hush@h").unwrap_err().to_string().contains("hush"));
     }
 }

@@ -8,6 +8,7 @@ pub mod proxy;
 pub mod queries;
 pub mod results;
 mod rng;
+pub mod s3;
 pub mod seeds;
 mod server;
 pub mod statements;

@@ -1,9 +1,7 @@
 //! Files as tables: which ones, and how they are read.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use lightship::{Location, is_stdin, table_name};
+use lightship::{Location, files, is_stdin};
 use lightship_sources::file_options::with_file_options;
 
 use crate::error::CliError;
@@ -85,7 +83,9 @@ impl FileArgs {
             let mut all = Vec::new();
             match locations.first().cloned() {
                 None => {}
-                Some(Location::Path(path)) => all.push((table_name(&path), path)),
+                Some(place @ (Location::Path(_) | Location::Object(_))) => {
+                    all.push((files(&place)?.0, place))
+                }
                 Some(other) => {
                     let problem = format!("--table adds files to files, but {other} is not one");
                     return Err(CliError::usage(problem).hint("a node serves files and databases as tables"));
@@ -98,11 +98,13 @@ impl FileArgs {
         }
         let options = self.options();
         let mut files = 0;
-        for location in &mut locations {
-            for path in paths(location) {
-                *path = with_file_options(path, &options);
-                files += 1;
+        for place in locations.iter_mut().flat_map(places) {
+            match place {
+                Location::Path(path) => *path = with_file_options(path, &options),
+                Location::Object(object) => object.add_file_options(&options)?,
+                _ => continue,
             }
+            files += 1;
         }
         match options.first() {
             Some((name, _)) if files == 0 => {
@@ -113,22 +115,21 @@ impl FileArgs {
     }
 }
 
-/// The paths of the files of a location.
-fn paths(location: &mut Location) -> Vec<&mut PathBuf> {
+/// The single places of a location.
+fn places(location: &mut Location) -> Vec<&mut Location> {
     match location {
-        Location::Path(path) => vec![path],
-        Location::Tables(tables) => tables.iter_mut().map(|(_, path)| path).collect(),
-        _ => Vec::new(),
+        Location::Tables(tables) => tables.iter_mut().map(|(_, place)| place).collect(),
+        place => vec![place],
     }
 }
 
 /// A table's name and file, from NAME=PATH.
-fn named(given: &str) -> Result<(String, PathBuf), CliError> {
+fn named(given: &str) -> Result<(String, Location), CliError> {
     let fail = || CliError::usage(format!("--table {given}: expected NAME=PATH"));
     let (name, path) =
         given.split_once('=').filter(|(name, path)| is_name(name) && !path.is_empty()).ok_or_else(fail)?;
     match Location::parse(path)? {
-        Location::Path(path) => Ok((name.to_owned(), path)),
+        place @ (Location::Path(_) | Location::Object(_)) => Ok((name.to_owned(), place)),
         other => Err(CliError::usage(format!("--table {name}: {other} is not a file"))
             .hint("a node serves tables of databases beside files")),
     }
@@ -145,5 +146,5 @@ pub(super) fn is_table(given: &str) -> bool {
 
 /// Whether a location reads standard input.
 pub(super) fn reads_stdin(location: &mut Location) -> bool {
-    paths(location).into_iter().any(|path| is_stdin(path))
+    places(location).into_iter().any(|place| matches!(place, Location::Path(path) if is_stdin(path)))
 }

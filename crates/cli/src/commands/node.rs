@@ -27,7 +27,7 @@ use self::cluster::follow;
 pub(in crate::commands) use self::cluster::token_in;
 use self::databases::Databases;
 use self::memory::MemoryShares;
-use self::tables::register;
+use self::tables::{register, register_shared};
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::CliError;
 use crate::size::{Limit, Size, grouped};
@@ -77,14 +77,15 @@ pub(crate) struct NodeArgs {
     /// the SQL of the node, not that of PostgreSQL; queries of its catalog are answered too.
     #[arg(long, value_name = "HOST:PORT")]
     postgres: Option<String>,
-    /// Serve this table: NAME=PATH of a file or folder, or NAME=URI?table=[SCHEMA.]TABLE of a database.
-    /// Can be repeated.
+    /// Serve this table: NAME=PATH of a file or folder, NAME=s3://BUCKET/KEY of an object store, or
+    /// NAME=URI?table=[SCHEMA.]TABLE of a database. Can be repeated.
     ///
     /// Other users of the host can see what a command line has. Passwords belong into ~/.pgpass, ~/.my.cnf or another
     /// file of the database's own clients, or the table into the file of --config.
     #[arg(long, value_name = "NAME=PLACE")]
     table: Vec<String>,
-    /// Serve each file and folder in this folder as a table named after it.
+    /// Serve each file and folder in this folder as a table named after it. It may be in an object store:
+    /// s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Keep range files in this folder, which is created if it is missing: tables that grow over the
@@ -166,11 +167,11 @@ pub(crate) struct NodeArgs {
     /// [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Serve a table in files that all nodes of the cluster can read. Each node reads a share of them.
-    /// Can be repeated.
+    /// Serve a table in files that all nodes of the cluster can read, also in an object store. Each node reads a
+    /// share of them. Can be repeated.
     #[arg(long, value_name = "NAME=PATH")]
     shared_table: Vec<String>,
-    /// Serve each file and folder in this folder as a shared table named after it.
+    /// Serve each file and folder in this folder, or below s3://BUCKET/PREFIX, as a shared table named after it.
     #[arg(long, value_name = "DIR")]
     shared_data: Option<PathBuf>,
     /// Number of nodes in the cluster, including this one. Queries of tables in parts fail until that
@@ -475,7 +476,7 @@ pub(crate) async fn cmd_node(
     let reserved = Server::reserve(&addresses, config).await?;
     let values = ValueArgs { numeric: args.numeric, infinite: args.infinite };
     let mut databases = Databases::new(args.source_connections.unwrap_or(SOURCE_CONNECTIONS), values);
-    for (name, place) in args.tables()? {
+    for (name, place) in args.tables().await? {
         let mut interrupted = stop.clone();
         tokio::select! {
             done = register(&mut engine, &mut databases, &name, &place, args.in_memory) => {
@@ -484,9 +485,8 @@ pub(crate) async fn cmd_node(
             _ = interrupted.wait_for(|&asked| asked) => return Err(CliError::interrupted()),
         }
     }
-    for (name, path) in args.shared_tables()? {
-        let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
-        registered.map_err(|e| e.of_table(&name))?;
+    for (name, place) in args.shared_tables().await? {
+        register_shared(&mut engine, &name, &place).await.map_err(|e| e.of_table(&name))?;
     }
     // Listen before joining the cluster: another process may have taken the address meanwhile.
     let server = reserved.listen()?;

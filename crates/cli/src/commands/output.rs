@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use lightship::{Format, Report, WriteOptions, WriteTarget};
+use lightship::{Format, Location, Report, WriteOptions, WriteTarget};
 use lightship_sources::writers::{FileMode, TextOptions, check_target, write_file};
 use terminal_size::{Width, terminal_size_of};
 
@@ -16,7 +16,7 @@ use crate::size::{Size, grouped};
 /// Where rows are written, and how.
 #[derive(Args)]
 pub(crate) struct OutputArgs {
-    /// File to write; `-` is stdout, the default.
+    /// File to write, or object (s3://BUCKET/KEY, gs://…, az://…); `-` is stdout, the default.
     ///
     /// The name says how: .parquet, .arrow, .csv, .tsv (tabs), .psv (|), .json; .gz or .zst after CSV and JSON compress
     /// them. Options of text follow the name: 'FILE?delimiter=;&header=false&quote=%27&null=NA&compression=gzip'.
@@ -108,7 +108,7 @@ impl OutputArgs {
                     CliError::usage(format!("{}: cannot infer the format from the file name", path.display()))
                         .hint("give the format with --format arrow|stream|parquet|csv|json|table|vertical")
                 })?;
-                Ok((WriteTarget::File(path.to_owned()), format))
+                Ok((write_target(path)?, format))
             }
             _ => {
                 if json && matches!(named, Some(Format::Csv | Format::Table | Format::Vertical)) {
@@ -141,6 +141,19 @@ pub(super) fn terminal_width() -> Option<usize> {
 
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// The file or object that a path or URI names.
+pub(super) fn write_target(given: &Path) -> Result<WriteTarget, CliError> {
+    let Some(uri) = given.to_str().filter(|given| given.contains("://")) else {
+        return Ok(WriteTarget::File(given.to_owned()));
+    };
+    match Location::parse(uri)? {
+        Location::Path(path) => Ok(WriteTarget::File(path)),
+        Location::Object(object) => Ok(WriteTarget::Object(object)),
+        other => Err(CliError::usage(format!("{other} is neither a file nor an object"))
+            .hint("`lightship copy` writes to databases and nodes")),
+    }
 }
 
 /// The summary on stderr, one line.

@@ -12,7 +12,7 @@ fn sources_that_do_not_exist_are_named_in_the_error() {
     };
     let cases: &[(&str, i32, &[&str])] = &[
         ("", USAGE, &["it is empty"]),
-        ("http://example.org/x", USAGE, &["unknown scheme `http`", "lightship://", "postgresql://"]),
+        ("ftp://example.org/x", USAGE, &["unknown scheme `ftp`", "lightship://", "postgresql://"]),
         ("lightship://", USAGE, &["the host is missing"]),
         ("lightship://h:port", USAGE, &["is not a location", "port"]),
         ("lightship://h/shop", USAGE, &["a node has no databases; leave out `/shop`"]),

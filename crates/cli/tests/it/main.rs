@@ -20,6 +20,8 @@ mod many;
 mod nemesis;
 mod netbench;
 mod node;
+mod objects;
+mod objects_hostile;
 mod output;
 mod overlay;
 mod protocols;

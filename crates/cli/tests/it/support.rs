@@ -324,12 +324,20 @@ impl Node {
     }
 
     pub(crate) fn try_start(args: &[&str]) -> Result<Self, Outcome> {
+        Self::start_with(args, |command| command)
+    }
+
+    /// `change` may set the environment or the working directory.
+    pub(crate) fn start_with(
+        args: &[&str],
+        change: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Result<Self, Outcome> {
         let mut words = NODE.to_vec();
         if !args.contains(&"--listen") && !args.contains(&"--config") {
             words.extend(["--listen", "127.0.0.1:0"]);
         }
         words.extend(args);
-        Self::ready(Process::start(&words))
+        Self::ready(Process::start_with(&words, change))
     }
 
     /// Starts a node on a host of a lab.

@@ -57,6 +57,7 @@ use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::error::{EngineError, Result};
+use crate::files::FileLocation;
 use crate::meter::TaskMeters;
 use crate::range::{RangeFiles, WithRangeFiles};
 use crate::stop::StopFlag;
@@ -246,7 +247,7 @@ pub(crate) struct Local {
 pub(crate) struct LocalTable {
     pub(crate) name: String,
     pub(crate) schema: SchemaRef,
-    pub(crate) path: Option<PathBuf>,
+    pub(crate) files: Option<FileLocation>,
     /// Identifies a table of a database; different for any two such tables.
     pub(crate) identity: Option<String>,
     pub(crate) shared: bool,
@@ -395,13 +396,16 @@ impl Cluster {
     }
 
     /// A fingerprint of the files of a table of this node; none if it has no such files.
-    fn fingerprint(&self, table: &str) -> Result<Option<u64>> {
-        self.find(table).and_then(|local| local.path.as_deref()).map(crate::files::fingerprint).transpose()
+    async fn fingerprint(&self, table: &str) -> Result<Option<u64>> {
+        match self.find(table).and_then(|local| local.files.as_ref()) {
+            Some(files) => files.fingerprint().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Checks that the files of a shared table are those that the query was planned for.
-    fn check_files(&self, table: &str, fingerprint: u64) -> Result<()> {
-        if self.fingerprint(table)? == Some(fingerprint) {
+    async fn check_files(&self, table: &str, fingerprint: u64) -> Result<()> {
+        if self.fingerprint(table).await? == Some(fingerprint) {
             return Ok(());
         }
         Err(EngineError::File(format!(
@@ -566,8 +570,8 @@ async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table>
         rows,
         bytes,
         shared: table.shared,
-        fingerprint: match (&table.path, &table.identity) {
-            (Some(path), _) => crate::files::fingerprint(path)?,
+        fingerprint: match (&table.files, &table.identity) {
+            (Some(files), _) => files.fingerprint().await?,
             (None, Some(identity)) => crate::files::hash(identity.as_bytes()).max(1),
             (None, None) => 0,
         },

@@ -146,7 +146,7 @@ impl ShardScanExec {
     async fn plan_local(&self, cluster: &Cluster) -> Result<Arc<dyn ExecutionPlan>> {
         let (part, of, partitions) = match self.shards.share {
             Some(share) => {
-                cluster.check_files(&self.table, share.fingerprint)?;
+                cluster.check_files(&self.table, share.fingerprint).await?;
                 (share.part as usize, share.of as usize, share.partitions as usize)
             }
             None => (0, 1, self.properties.partitioning.partition_count()),
@@ -182,7 +182,11 @@ impl ShardScanExec {
             let plan = self.local.get_or_try_init(|| self.plan_local(&cluster)).await?;
             let count = plan.output_partitioning().partition_count();
             for inner in (partition..count).step_by(partitions) {
-                streams.push(damage::named(plan.execute(inner, context.clone())?, plan.clone()));
+                streams.push(damage::named(
+                    plan.execute(inner, context.clone())?,
+                    plan.clone(),
+                    context.runtime_env(),
+                ));
             }
         }
         for (index, node) in self.others(&cluster).enumerate() {

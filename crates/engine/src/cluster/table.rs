@@ -48,7 +48,7 @@ impl SchemaProvider for ClusterSchema {
         let Some(mut table) = ClusterTable::open(name, &self.snapshot)? else { return Ok(None) };
         if let Some(share) = &mut table.shards.share
             && let Some(cluster) = self.cluster.upgrade()
-            && let Some(fingerprint) = cluster.fingerprint(name)?
+            && let Some(fingerprint) = cluster.fingerprint(name).await?
         {
             // Files may have been added since the nodes described themselves.
             share.fingerprint = fingerprint;

@@ -1,71 +1,34 @@
 //! Arrow IPC files, with a footer, and Arrow IPC streams.
 
-use std::fs::File;
-use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
 
 use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{ArrowError, DataType, Schema};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
+use lightship_sources::objects::ObjectError;
 
-use super::arrow_lengths::{check_file, check_stream};
+use super::arrow_messages::Reader;
 use super::by_name::{Batches, FilePart, Format, Wanted};
 use super::bytes::Bytes;
 use super::columns;
+use super::input::{FilePath, Input};
 use super::wide_keys::{wide, with_wide_keys};
 use crate::error::{EngineError, Result};
-
-/// The first bytes of a file with a footer.
-const MAGIC: &[u8] = b"ARROW1";
 
 /// Files in Arrow's IPC format.
 #[derive(Debug)]
 pub(super) struct Ipc;
 
-/// An open file.
-enum Reader {
-    File(FileReader<BufReader<File>>),
-    Stream(StreamReader<BufReader<File>>),
-}
-
-impl Reader {
-    fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<Self> {
-        let open = || -> Result<Self, ArrowError> {
-            let mut file = File::open(path)?;
-            let mut start = Vec::new();
-            file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-            file.rewind()?;
-            Ok(if start == MAGIC {
-                Self::File(FileReader::try_new_buffered(file, columns)?)
-            } else {
-                Self::Stream(StreamReader::try_new_buffered(file, columns)?)
-            })
-        };
-        open().map_err(|e| unreadable(path, &e))
-    }
-
-    fn schema(&self) -> arrow_schema::SchemaRef {
-        match self {
-            Self::File(reader) => reader.schema(),
-            Self::Stream(reader) => reader.schema(),
-        }
-    }
-}
-
-/// Checks that the lengths in a file are possible.
-fn check(path: &Path) -> Result<()> {
-    let checked = || -> Result<(), ArrowError> {
-        let mut file = File::open(path)?;
-        let mut start = Vec::new();
-        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-        if start == MAGIC { check_file(&mut file) } else { check_stream(&mut file) }
-    };
-    checked().map_err(|e| unreadable(path, &e))
+fn open(path: &FilePath) -> Result<Reader<Input>> {
+    let opened = path.open().map_err(ArrowError::from).and_then(Reader::open);
+    opened.map_err(|error| unreadable(path, &error))
 }
 
 fn unreadable(path: &Path, error: &ArrowError) -> EngineError {
     match error {
+        ArrowError::IoError(_, error) if ObjectError::find(error).is_some() => {
+            EngineError::reading(path, error)
+        }
         ArrowError::IoError(_, error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             EngineError::File(format!("{}: {error}", path.display()))
         }
@@ -81,11 +44,10 @@ impl Format for Ipc {
         "arrow"
     }
 
-    fn columns(&self, path: &Path) -> Result<Schema> {
-        check(path)?;
-        let schema = Reader::open(path, None)?.schema();
-        columns::unique(path, &schema)?;
-        Ok(with_wide_keys(&schema))
+    fn columns(&self, path: &FilePath) -> Result<Schema> {
+        let reader = open(path)?;
+        columns::unique(path, reader.schema())?;
+        Ok(with_wide_keys(reader.schema()))
     }
 
     fn unknown(&self) -> DataType {
@@ -106,28 +68,23 @@ impl Format for Ipc {
 
     fn read(&self, part: FilePart, wanted: &Wanted, _: usize) -> Result<Batches> {
         let path = part.path.clone();
-        check(&path)?;
-        let places = wanted.places(&path, &Reader::open(&path, None)?.schema())?;
+        let mut reader = open(&path)?;
+        let places = wanted.places(&path, reader.schema())?;
         // The reader returns columns in the order of the file: convert the positions to that order.
         let mut sorted: Vec<usize> = places.iter().flatten().copied().collect();
         sorted.sort_unstable();
         let find = |place: Option<usize>| place.and_then(|place| sorted.binary_search(&place).ok());
         let places: Vec<Option<usize>> = places.into_iter().map(find).collect();
-        let batches: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send> =
-            match Reader::open(&path, Some(sorted))? {
-                Reader::File(mut reader) => {
-                    let own = own_batches(reader.num_batches(), &part);
-                    if !own.is_empty() {
-                        reader.set_index(own.start).map_err(|e| unreadable(&path, &e))?;
-                    }
-                    Box::new(reader.take(own.len()))
-                }
-                // A stream can only be read from its start.
-                Reader::Stream(reader) => {
-                    let is_first = part.range.start == 0 && part.range.end > 0;
-                    Box::new(reader.take(if is_first { usize::MAX } else { 0 }))
-                }
-            };
+        reader.project(sorted);
+        let is_read = match reader.batch_count() {
+            Some(count) => {
+                reader.keep(own_batches(count, &part));
+                true
+            }
+            // A stream can only be read from its start.
+            None => part.range.start == 0 && part.range.end > 0,
+        };
+        let batches = reader.take(if is_read { usize::MAX } else { 0 });
         let wanted = wanted.clone();
         Ok(Box::new(batches.map(move |batch| {
             let batch = batch.map_err(|e| unreadable(&path, &e))?;

@@ -33,6 +33,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use super::bytes::Bytes;
 use super::columns;
+use super::input::FilePath;
 use crate::error::{self, EngineError};
 
 /// The rows of a part of a file. Each `next` reads from the file and blocks meanwhile.
@@ -68,7 +69,7 @@ fn damaged(path: &Path) -> EngineError {
 
 /// A part of a file.
 pub(super) struct FilePart {
-    pub(super) path: PathBuf,
+    pub(super) path: FilePath,
     /// Size of the whole file.
     pub(super) bytes: u64,
     /// Time of its last change, in nanoseconds since 1970.
@@ -111,13 +112,19 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// The columns of a file; a column has type Null if nothing in the file shows its type.
-    fn columns(&self, path: &Path) -> error::Result<Schema>;
+    fn columns(&self, path: &FilePath) -> error::Result<Schema>;
 
     /// The type of a column that is Null in all files.
     fn unknown(&self) -> DataType;
 
     /// A type that holds the values of both, if there is one.
     fn common(&self, a: &DataType, b: &DataType) -> Option<DataType>;
+
+    /// Whether it is cheap to find where a part of a file begins. It is not if all bytes before it must be read, which is
+    /// then done only for files of this host.
+    fn finds_parts(&self) -> bool {
+        true
+    }
 
     /// The rows of a part. However a file is divided, its parts together return each row once.
     fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
@@ -137,11 +144,15 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
 
 /// Makes a [`Format`] usable as DataFusion's [`FileFormat`].
 #[derive(Debug)]
-pub(super) struct FormatAdapter<F>(Arc<F>);
+pub(super) struct FormatAdapter<F> {
+    format: Arc<F>,
+    /// The URI of the store that has the files; `None` for files of this host.
+    root: Option<String>,
+}
 
 impl<F: Format> FormatAdapter<F> {
-    pub(super) fn new(format: F) -> Self {
-        Self(Arc::new(format))
+    pub(super) fn new(format: F, root: Option<String>) -> Self {
+        Self { format: Arc::new(format), root }
     }
 }
 
@@ -158,7 +169,7 @@ async fn blocking<T: Send + 'static>(task: impl FnOnce() -> error::Result<T> + S
 #[async_trait]
 impl<F: Format> FileFormat for FormatAdapter<F> {
     fn get_ext(&self) -> String {
-        self.0.name().to_owned()
+        self.format.name().to_owned()
     }
 
     fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
@@ -172,13 +183,14 @@ impl<F: Format> FileFormat for FormatAdapter<F> {
     async fn infer_schema(
         &self,
         _: &dyn Session,
-        _: &Arc<dyn ObjectStore>,
+        store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        let mut paths = objects.iter().map(path_of).collect::<Result<Vec<_>>>()?;
+        let paths = objects.iter().map(|object| FilePath::of(self.root.as_deref(), store, object));
+        let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
         // Gives the columns the same order on all nodes.
-        paths.sort();
-        let format = self.0.clone();
+        paths.sort_by(|a, b| Path::cmp(a, b));
+        let format = self.format.clone();
         let schema = blocking(move || {
             let mut files = Vec::with_capacity(paths.len());
             for path in paths {
@@ -212,7 +224,8 @@ impl<F: Format> FileFormat for FormatAdapter<F> {
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(Source {
-            format: self.0.clone(),
+            format: self.format.clone(),
+            root: self.root.clone(),
             projection: SplitProjection::unprojected(&table_schema),
             table_schema,
             batch_rows: 8192,
@@ -224,6 +237,7 @@ impl<F: Format> FileFormat for FormatAdapter<F> {
 /// Makes a [`Format`] usable as DataFusion's [`FileSource`].
 struct Source<F> {
     format: Arc<F>,
+    root: Option<String>,
     projection: SplitProjection,
     table_schema: TableSchema,
     batch_rows: usize,
@@ -234,6 +248,7 @@ impl<F> Clone for Source<F> {
     fn clone(&self) -> Self {
         Self {
             format: self.format.clone(),
+            root: self.root.clone(),
             projection: self.projection.clone(),
             table_schema: self.table_schema.clone(),
             batch_rows: self.batch_rows,
@@ -245,7 +260,7 @@ impl<F> Clone for Source<F> {
 impl<F: Format> FileSource for Source<F> {
     fn create_file_opener(
         &self,
-        _: Arc<dyn ObjectStore>,
+        store: Arc<dyn ObjectStore>,
         _: &FileScanConfig,
         _: usize,
     ) -> Result<Arc<dyn FileOpener>> {
@@ -253,12 +268,17 @@ impl<F: Format> FileSource for Source<F> {
         let indices = self.projection.file_indices.clone();
         let schema = Arc::new(table.project(&indices)?);
         let wanted = Wanted { table: table.clone(), schema, indices };
-        let opener = Opener { format: self.format.clone(), wanted, batch_rows: self.batch_rows };
+        let (format, root) = (self.format.clone(), self.root.clone());
+        let opener = Opener { format, root, store, wanted, batch_rows: self.batch_rows };
         ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), table)
     }
 
     fn table_schema(&self) -> &TableSchema {
         &self.table_schema
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.root.is_none() || self.format.finds_parts()
     }
 
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
@@ -291,9 +311,20 @@ impl<F: Format> FileSource for Source<F> {
     }
 }
 
+/// Batches whose reader waits for a network, in a thread that may wait.
+fn elsewhere(batches: Batches) -> impl futures::Stream<Item = Result<RecordBatch>> + Send {
+    futures::stream::try_unfold(Some(batches), |batches| async {
+        let Some(mut batches) = batches else { return Ok(None) };
+        let next = blocking(move || Ok(batches.next().transpose()?.map(|batch| (batch, Some(batches)))));
+        next.await
+    })
+}
+
 /// Opens one file after the other.
 struct Opener<F> {
     format: Arc<F>,
+    root: Option<String>,
+    store: Arc<dyn ObjectStore>,
     wanted: Wanted,
     batch_rows: usize,
 }
@@ -303,19 +334,24 @@ impl<F: Format> FileOpener for Opener<F> {
         let bytes = file.object_meta.size;
         let offset = |offset: i64| u64::try_from(offset).unwrap_or(0).min(bytes);
         let part = FilePart {
-            path: path_of(&file.object_meta)?,
+            path: FilePath::of(self.root.as_deref(), &self.store, &file.object_meta)?,
             bytes,
             changed: file.object_meta.last_modified.timestamp_nanos_opt().unwrap_or(0),
             range: file.range.map_or(0..bytes, |range| offset(range.start)..offset(range.end)),
         };
         let (format, wanted, batch_rows) = (self.format.clone(), self.wanted.clone(), self.batch_rows);
+        let is_remote = part.path.is_remote();
         let open = blocking(move || {
             let path = part.path.clone();
             let opened = catch_unwind(AssertUnwindSafe(|| format.read(part, &wanted, batch_rows)));
             Ok(until_panic(&path, opened.map_err(|_| damaged(&path))??))
         });
         Ok(async move {
-            let batches = open.await?.map(|batch| batch.map_err(DataFusionError::from));
+            let batches = open.await?;
+            if is_remote {
+                return Ok(elsewhere(batches).boxed());
+            }
+            let batches = batches.map(|batch| batch.map_err(DataFusionError::from));
             Ok(futures::stream::iter(batches).boxed())
         }
         .boxed())

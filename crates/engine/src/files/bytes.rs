@@ -1,12 +1,13 @@
 //! The text of a file: its bytes, decompressed and decoded to UTF-8 while they are read.
 
-use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use lightship_sources::file_options::{Compression, FileOptions, compression_of};
+use lightship_sources::objects::ObjectError;
 
+use super::input::FilePath;
 use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
 
@@ -146,8 +147,8 @@ struct Named {
 impl Read for Named {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.bytes.read(buffer).map_err(|error| {
-            // The operating system's errors, and those of what is decompressed in turn.
-            if error.raw_os_error().is_some() {
+            // The errors of the operating system and of object stores, and those of what is decompressed in turn.
+            if error.raw_os_error().is_some() || ObjectError::find(&error).is_some() {
                 return error;
             }
             let problem = match error.kind() {
@@ -233,7 +234,7 @@ impl Read for Decoded {
 /// A file that holds text. Offsets are those of the text.
 #[derive(Debug, Clone)]
 pub(super) struct TextFile {
-    pub(super) path: PathBuf,
+    pub(super) path: FilePath,
     coding: Coding,
     /// Whether the file's bytes are the text.
     pub(super) is_plain: bool,
@@ -242,18 +243,18 @@ pub(super) struct TextFile {
 }
 
 impl TextFile {
-    pub(super) fn open(path: &Path, coding: Coding) -> Result<Self> {
+    pub(super) fn open(path: &FilePath, coding: Coding) -> Result<Self> {
         let opened = || -> io::Result<Self> {
-            let (bytes, is_plain) = coding.decode(Box::new(File::open(path)?), path)?;
+            let (bytes, is_plain) = coding.decode(Box::new(path.open()?), path)?;
             let (_, start) = skip_mark(bytes)?;
-            Ok(Self { path: path.to_owned(), coding, is_plain, start })
+            Ok(Self { path: path.clone(), coding, is_plain, start })
         };
         opened().map_err(|e| failed(path, &e))
     }
 
     /// The text from an offset on, which takes time if it is not plain.
     pub(super) fn from(&self, offset: u64) -> io::Result<Bytes> {
-        let mut file = File::open(&self.path)?;
+        let mut file = self.path.open()?;
         if self.is_plain {
             file.seek(SeekFrom::Start(offset))?;
             return Ok(Box::new(file));
@@ -287,7 +288,7 @@ pub(super) fn failed(path: &Path, error: &io::Error) -> EngineError {
         true => {
             EngineError::bad_file(message, "write the file again, or give its --compression or --encoding")
         }
-        false => EngineError::File(message),
+        false => EngineError::reading(path, error),
     }
 }
 
@@ -301,7 +302,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let file = TextFile::open(&path, Coding::new(options)?)?;
+        let file = TextFile::open(&path.clone().into(), Coding::new(options)?)?;
         let mut text = String::new();
         let mut bytes = file.from(file.start).map_err(|e| failed(&path, &e))?;
         bytes.read_to_string(&mut text).map_err(|e| failed(&path, &e))?;

@@ -1,13 +1,14 @@
 //! The columns of a file, and those of a table of several files.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
 use lightship_sources::file_options::FileOptions;
 
+use super::input::FilePath;
 use crate::error::{EngineError, Result};
 
 /// Checks that each column has a unique name.
@@ -28,7 +29,7 @@ pub(super) fn unique(path: &Path, schema: &Schema) -> Result<()> {
 /// # Errors
 /// When the types of a column in two files have no common type.
 pub(super) fn unite(
-    files: &[(PathBuf, Schema)],
+    files: &[(FilePath, Schema)],
     common: impl Fn(&DataType, &DataType) -> Option<DataType>,
 ) -> Result<Schema> {
     let mut fields: Vec<Field> = Vec::new();

@@ -4,10 +4,9 @@
 //! error the plan's files are read one by one, to find the one that can't be.
 
 use std::any::Any;
-use std::collections::BTreeSet;
-use std::fs::File;
+use std::collections::HashSet;
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -17,12 +16,15 @@ use datafusion::datasource::memory::DataSourceExec;
 use datafusion::datasource::physical_plan::ParquetSource;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt as _, StreamExt as _};
 
-use super::by_name::path_of;
+use super::input::FilePath;
+use super::parquet;
 use crate::error::EngineError;
 use crate::threads::{QueryPhase, panicked};
 
@@ -30,25 +32,30 @@ use crate::threads::{QueryPhase, panicked};
 pub(crate) fn named(
     rows: SendableRecordBatchStream,
     plan: Arc<dyn ExecutionPlan>,
+    runtime: Arc<RuntimeEnv>,
 ) -> SendableRecordBatchStream {
     let schema = rows.schema();
-    let named = futures::stream::unfold(Some((rows, plan)), |state| async move {
-        let (mut rows, plan) = state?;
+    let named = futures::stream::unfold(Some((rows, plan, runtime)), |state| async move {
+        let (mut rows, plan, runtime) = state?;
         let error = match AssertUnwindSafe(rows.next()).catch_unwind().await {
             Ok(None) => return None,
-            Ok(Some(Ok(batch))) => return Some((Ok(batch), Some((rows, plan)))),
+            Ok(Some(Ok(batch))) => return Some((Ok(batch), Some((rows, plan, runtime)))),
             Ok(Some(Err(error))) if !may_be_damage(&error) => error,
-            Ok(Some(Err(error))) => find(plan).await.map_or(error, DataFusionError::from),
-            Err(panic) => explain(plan, panic).await,
+            Ok(Some(Err(error))) => find(plan, &runtime).await.map_or(error, DataFusionError::from),
+            Err(panic) => explain(plan, &runtime, panic).await,
         };
         Some((Err::<RecordBatch, _>(error), None))
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, named))
 }
 
-async fn explain(plan: Arc<dyn ExecutionPlan>, panic: Box<dyn Any + Send>) -> DataFusionError {
+async fn explain(
+    plan: Arc<dyn ExecutionPlan>,
+    runtime: &RuntimeEnv,
+    panic: Box<dyn Any + Send>,
+) -> DataFusionError {
     let other = panicked(QueryPhase::Running, panic);
-    find(plan).await.unwrap_or(other).into()
+    find(plan, runtime).await.unwrap_or(other).into()
 }
 
 /// Whether a damaged file can be the cause of an error: to find out takes as long as reading all files. Errors of our own
@@ -70,41 +77,44 @@ fn may_be_damage(error: &DataFusionError) -> bool {
 }
 
 /// The error for the first damaged file of a plan.
-async fn find(plan: Arc<dyn ExecutionPlan>) -> Option<EngineError> {
-    let mut paths = BTreeSet::new();
+async fn find(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Option<EngineError> {
+    let mut files = HashSet::new();
     let _ = plan.apply(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();
-        if let Some((config, _)) = scan.and_then(|scan| scan.downcast_to_file_source::<ParquetSource>()) {
-            let files = config.file_groups.iter().flat_map(|group| group.files());
-            paths.extend(files.filter_map(|file| path_of(&file.object_meta).ok()));
+        if let Some((config, _)) = scan.and_then(|scan| scan.downcast_to_file_source::<ParquetSource>())
+            && let Ok(store) = runtime.object_store(&config.object_store_url)
+        {
+            let is_local = config.object_store_url == ObjectStoreUrl::local_filesystem();
+            let root = (!is_local).then(|| store.to_string());
+            let all = config.file_groups.iter().flat_map(|group| group.files());
+            files
+                .extend(all.filter_map(|file| FilePath::of(root.as_deref(), &store, &file.object_meta).ok()));
         }
         Ok(TreeNodeRecursion::Continue)
     });
-    let found = tokio::task::spawn_blocking(move || paths.iter().find_map(|path: &PathBuf| damaged(path)));
-    found.await.ok().flatten()
+    let mut files: Vec<FilePath> = files.into_iter().collect();
+    files.sort_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+    tokio::task::spawn_blocking(move || files.iter().find_map(damaged)).await.ok().flatten()
 }
 
 /// The error for a file, if it can't be read whole.
-fn damaged(path: &Path) -> Option<EngineError> {
-    let problem = |problem: String| {
-        let message = format!("{}: damaged Parquet file: {problem}", path.display());
-        EngineError::bad_file(message, "write the file again")
-    };
-    let builder = match File::open(path).map(ParquetRecordBatchReaderBuilder::try_new) {
-        Ok(Ok(builder)) => builder,
-        Ok(Err(error)) => return Some(problem(error.to_string())),
-        Err(error) => return Some(EngineError::File(format!("{}: {error}", path.display()))),
+fn damaged(path: &FilePath) -> Option<EngineError> {
+    if let Err(error) = path.open() {
+        return Some(EngineError::reading(path, &error));
+    }
+    let builder = match ParquetRecordBatchReaderBuilder::try_new(path.clone()) {
+        Ok(builder) => builder,
+        Err(error) => return Some(parquet::damaged(path, "damaged Parquet file", &error)),
     };
     let groups = builder.metadata().num_row_groups();
     (0..groups).find_map(|group| {
-        let read = catch_unwind(|| -> Result<(), String> {
-            let file = File::open(path).map_err(|error| error.to_string())?;
-            let builder =
-                ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
-            let reader = builder.with_row_groups(vec![group]).build().map_err(|error| error.to_string())?;
-            reader.into_iter().try_for_each(|batch| batch.map(drop)).map_err(|error| error.to_string())
-        });
+        let read = catch_unwind(AssertUnwindSafe(|| -> Result<(), Box<dyn Error>> {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(path.clone())?;
+            let reader = builder.with_row_groups(vec![group]).build()?;
+            Ok(reader.into_iter().try_for_each(|batch| batch.map(drop))?)
+        }));
         let error = read.unwrap_or_else(|_| Err("its pages are not what its footer says".into())).err()?;
-        Some(problem(format!("row group {} of {groups}: {error}", group + 1)))
+        let what = format!("damaged Parquet file: row group {} of {groups}", group + 1);
+        Some(parquet::damaged(path, &what, error.as_ref()))
     })
 }

@@ -1,6 +1,5 @@
 //! What a file is: by its name, by its contents, or as it was asked for.
 
-use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use lightship_sources::file_options::{self, FileOptions, is_compressed};
 
 use super::by_name::{Format, FormatAdapter};
 use super::bytes::Coding;
+use super::input::FilePath;
 use super::{arrow, csv, json, parquet_format};
 use crate::error::{EngineError, Result};
 
@@ -49,14 +49,14 @@ impl FileKind {
     }
 
     /// The kind of a file, whose contents are looked at if its name says nothing.
-    pub(super) fn of_file(path: &Path, options: &FileOptions) -> Result<Self> {
+    pub(super) fn of_file(path: &FilePath, options: &FileOptions) -> Result<Self> {
         let named = Self::by_name(path).map(|(kind, _)| kind);
         if let Some(kind) = Self::given(options, named).or(named) {
             return Ok(kind);
         }
         let mut first = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(SHOWN_BYTES).read_to_end(&mut first));
-        read.map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+        let read = path.open().and_then(|file| file.take(SHOWN_BYTES).read_to_end(&mut first));
+        read.map_err(|e| EngineError::reading(path, &e))?;
         Self::by_content(&first, path, options)
     }
 
@@ -93,16 +93,21 @@ impl FileKind {
         Ok(Self { format, delimiter: None })
     }
 
-    /// How files of this kind are read.
-    pub(super) fn format(self, path: &Path, options: &FileOptions) -> Result<Arc<dyn FileFormat>> {
+    /// How files of this kind are read. `root` is the URI of the store that has them, `None` for files of this host.
+    pub(super) fn format(
+        self,
+        path: &Path,
+        options: &FileOptions,
+        root: Option<String>,
+    ) -> Result<Arc<dyn FileFormat>> {
         self.check(path, options)?;
         Ok(match self.format {
             file_options::FileFormat::Parquet => Arc::new(parquet_format::Parquet::default()),
             file_options::FileFormat::Csv => {
-                Arc::new(FormatAdapter::new(csv::Csv::new(options, self.delimiter)?))
+                Arc::new(FormatAdapter::new(csv::Csv::new(options, self.delimiter)?, root))
             }
-            file_options::FileFormat::Json => Arc::new(FormatAdapter::new(json::Json::new(options)?)),
-            file_options::FileFormat::Arrow => Arc::new(FormatAdapter::new(arrow::Ipc)),
+            file_options::FileFormat::Json => Arc::new(FormatAdapter::new(json::Json::new(options)?, root)),
+            file_options::FileFormat::Arrow => Arc::new(FormatAdapter::new(arrow::Ipc, root)),
         })
     }
 

@@ -1,17 +1,19 @@
 //! Files and folders as tables.
 
 mod arrow;
-mod arrow_lengths;
+mod arrow_messages;
 mod by_name;
 mod bytes;
 mod columns;
 mod csv;
 pub(crate) mod damage;
 mod fingerprint;
+mod input;
 mod json;
 mod kind;
 mod memory;
 mod numbers;
+mod objects;
 mod parquet;
 mod parquet_format;
 mod pattern;
@@ -34,10 +36,13 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt as _;
 use lightship_sources::file_options::{FileFormat, FileOptions};
+use lightship_sources::objects::ObjectLocation;
 use tempfile::TempPath;
 use url::Url;
 
-pub(crate) use self::fingerprint::{fingerprint, hash};
+use self::fingerprint::fingerprint;
+pub(crate) use self::fingerprint::hash;
+use self::input::FilePath;
 use self::kind::FileKind;
 pub(crate) use self::memory::load;
 pub(crate) use self::parquet_format::PruneWithoutFloats;
@@ -48,9 +53,41 @@ use crate::error::{EngineError, Result};
 /// Maximum depth of folders that are searched for files.
 const DEPTH_MAX: usize = 16;
 
-/// A table over a file, over the files that a pattern matches, or over the files of a folder and of its `COLUMN=VALUE`
-/// subfolders. The query part of the location says how they are read.
-pub(crate) async fn open(context: &SessionContext, location: &Path) -> Result<Arc<dyn TableProvider>> {
+/// Where the files of a table are.
+#[derive(Debug, Clone)]
+pub enum FileLocation {
+    /// A file or folder of this host, or a pattern of files; perhaps with [`FileOptions`].
+    Path(PathBuf),
+    /// Objects of an object store.
+    Objects(ObjectLocation),
+}
+
+impl From<&Path> for FileLocation {
+    fn from(path: &Path) -> Self {
+        Self::Path(path.into())
+    }
+}
+
+impl FileLocation {
+    /// A table over a file, over the files that a pattern matches, or over the files of a folder and of its
+    /// `COLUMN=VALUE` subfolders.
+    pub(crate) async fn open(&self, context: &SessionContext) -> Result<Arc<dyn TableProvider>> {
+        match self {
+            Self::Path(path) => open(context, path).await,
+            Self::Objects(location) => objects::open(context, location).await,
+        }
+    }
+
+    /// Tells versions of the files apart. Never 0.
+    pub(crate) async fn fingerprint(&self) -> Result<u64> {
+        match self {
+            Self::Path(path) => fingerprint(path),
+            Self::Objects(location) => objects::fingerprint(location).await,
+        }
+    }
+}
+
+async fn open(context: &SessionContext, location: &Path) -> Result<Arc<dyn TableProvider>> {
     let (path, options) = FileOptions::split(location)?;
     let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
     if path == Path::new(STDIN) {
@@ -84,8 +121,33 @@ struct Found {
     /// The end of the names of the files that are read, of those in a folder.
     suffix: String,
     urls: Vec<ListingTableUrl>,
-    /// Where to look for the files.
+    /// Where to look for the files, if they are on this host.
     paths: Vec<PathBuf>,
+    /// The files, if they are objects.
+    objects: Vec<FilePath>,
+    /// The URI of the store that has them; `None` for files of this host.
+    root: Option<String>,
+}
+
+const HIDDEN_HINT: &str = "hidden file in the folder of a table; move it elsewhere";
+const UNREAD_HINT: &str = "files in subfolders are read only if the folders are named COLUMN=VALUE; read each subfolder as \
+                           a table, or move its files";
+
+/// The only kind of a folder's files, and the end of their names.
+fn one_kind(found: BTreeSet<(FileKind, String)>) -> std::result::Result<(FileKind, String), String> {
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => Err("the folder has no Parquet, CSV, JSON or Arrow files".into()),
+        (Some((_, one)), Some((_, other))) => {
+            Err(format!("the folder has files of several kinds (.{one}, .{other})"))
+        }
+    }
+}
+
+/// The end of the names of the files of a table, as a filter.
+fn filter(suffix: &str) -> String {
+    if suffix.is_empty() { String::new() } else { format!(".{suffix}") }
 }
 
 /// As a URL: in a plain path, `*`, `?` and `[` would be wildcards.
@@ -109,31 +171,17 @@ fn by_path(path: &Path, options: &FileOptions) -> Result<Found> {
         };
         look(path, DEPTH_MAX, &mut give).map_err(|e| fail(e.to_string()))?;
         if let Some(file) = hidden_file(path, options).map_err(|e| fail(e.to_string()))? {
-            return Err(fail(format!(
-                "{}: hidden file in the folder of a table; move it elsewhere",
-                file.display()
-            )));
+            return Err(fail(format!("{}: {HIDDEN_HINT}", file.display())));
         }
         if let Some(file) = unread {
-            return Err(fail(format!(
-                "{}: files in subfolders are read only if the folders are named COLUMN=VALUE; read each \
-                 subfolder as a table, or move its files",
-                file.display()
-            )));
+            return Err(fail(format!("{}: {UNREAD_HINT}", file.display())));
         }
-        let mut found = found.into_iter();
-        match (found.next(), found.next()) {
-            (Some(one), None) => one,
-            (None, _) => return Err(fail("the folder has no Parquet, CSV, JSON or Arrow files".into())),
-            (Some((_, one)), Some((_, other))) => {
-                return Err(fail(format!("the folder has files of several kinds (.{one}, .{other})")));
-            }
-        }
+        one_kind(found).map_err(fail)?
     } else {
-        (FileKind::of_file(path, options)?, String::new())
+        (FileKind::of_file(&path.to_owned().into(), options)?, String::new())
     };
-    let suffix = if suffix.is_empty() { suffix } else { format!(".{suffix}") };
-    Ok(Found { kind, suffix, urls: vec![url_of(path, None)?], paths: vec![path.to_owned()] })
+    let (urls, paths) = (vec![url_of(path, None)?], vec![path.to_owned()]);
+    Ok(Found { kind, suffix: filter(&suffix), urls, paths, objects: Vec::new(), root: None })
 }
 
 /// The kind of a file in a folder, and the end of its name that stands for it; `None` if it does not belong to a table.
@@ -151,7 +199,7 @@ async fn by_pattern(context: &SessionContext, pattern: &Pattern, options: &FileO
     let paths = pattern.files()?;
     let mut kinds = BTreeSet::new();
     for path in &paths {
-        kinds.insert(FileKind::of_file(path, options)?);
+        kinds.insert(FileKind::of_file(&path.clone().into(), options)?);
     }
     let kind = match (kinds.pop_first(), kinds.is_empty()) {
         (Some(kind), true) => kind,
@@ -166,7 +214,7 @@ async fn by_pattern(context: &SessionContext, pattern: &Pattern, options: &FileO
     if pattern.has_partitions() {
         urls = vec![partitioned(context, pattern, &paths).await?];
     }
-    Ok(Found { kind, suffix: String::new(), urls, paths })
+    Ok(Found { kind, suffix: String::new(), urls, paths, objects: Vec::new(), root: None })
 }
 
 /// The files of a pattern as those of a folder with subfolders named `COLUMN=VALUE`, which are columns.
@@ -200,8 +248,8 @@ async fn table(
     options: &FileOptions,
 ) -> Result<Arc<dyn TableProvider>> {
     let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
-    let Found { kind, suffix, urls, paths } = found;
-    let format = kind.format(path, options)?;
+    let Found { kind, suffix, urls, paths, objects, root } = found;
+    let format = kind.format(path, options, root)?;
     let is_parquet = kind.format == FileFormat::Parquet;
     if is_parquet {
         let checked = tokio::task::spawn_blocking(move || {
@@ -214,7 +262,7 @@ async fn table(
             files
                 .iter()
                 .filter(|(file, inside)| !inside || is_part(file))
-                .try_for_each(|(file, _)| parquet::check(file))
+                .try_for_each(|(file, _)| parquet::check(&file.clone().into()))
         });
         checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
     }
@@ -225,21 +273,26 @@ async fn table(
         .infer_partitions_from_path(&context.state())
         .await?
         .infer_schema(&context.state())
-        .await
-        .map_err(|e| {
-            // Our own errors already name the file.
-            let is_named = matches!(&e, DataFusionError::External(inner) if inner.is::<EngineError>());
-            match EngineError::from(e) {
-                EngineError::File(reason)
-                | EngineError::Data(reason)
-                | EngineError::Value { message: reason, .. }
-                    if !is_named =>
-                {
-                    fail(reason)
-                }
-                other => other,
+        .await;
+    if is_parquet && config.is_err() {
+        // Only now: each check of an object is a request.
+        let checked = tokio::task::spawn_blocking(move || objects.iter().try_for_each(parquet::check));
+        checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
+    }
+    let config = config.map_err(|e| {
+        // Our own errors already name the file.
+        let is_named = matches!(&e, DataFusionError::External(inner) if inner.is::<EngineError>());
+        match EngineError::from(e) {
+            EngineError::File(reason)
+            | EngineError::Data(reason)
+            | EngineError::Value { message: reason, .. }
+                if !is_named =>
+            {
+                fail(reason)
             }
-        })?;
+            other => other,
+        }
+    })?;
     if let Some(schema) = &config.file_schema {
         columns::check_types(schema, options)?;
     }

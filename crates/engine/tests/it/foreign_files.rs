@@ -50,10 +50,11 @@ fn is_same(column: &ArrayRef, row: usize, text: &str) -> bool {
         DataType::Float64 => {
             let value = column.as_primitive::<Float64Type>().value(row);
             // No digit is lost: the double writes the text with as many.
-            let written = digits(text);
+            let all = digits(text);
+            let written = all.trim_end_matches('0');
             let as_many = format!("{value:.*e}", written.len().max(1) - 1);
             text.parse::<f64>().is_ok_and(|read| read.to_bits() == value.to_bits())
-                && digits(&as_many).trim_end_matches('0') == written.trim_end_matches('0')
+                && digits(&as_many).trim_end_matches('0') == written
         }
         DataType::Decimal128(_, _) => {
             let plain = |number: &str| match number.split_once('.') {

@@ -45,7 +45,10 @@ async fn options_of_a_file_are_part_of_its_location() {
     let mut result = connection.query("select column_1 from t where column_2 = 'y'").await.expect("answered");
     let batch = result.next().await.expect("rows").expect("a batch");
     assert_eq!(numbers(&[batch]), [2]);
-    let tables = Location::Tables(vec![("a".into(), path.clone()), ("b".into(), path)]);
+    let tables = Location::Tables(vec![
+        ("a".into(), Location::Path(path.clone())),
+        ("b".into(), Location::Path(path)),
+    ]);
     let mut connection = connect(&tables, &Options::default()).await.expect("opened");
     let sql = "select count(*) as n from a cross join b";
     let mut result = connection.query(sql).await.expect("answered");

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Writer;
 use super::lines::{self, Encoders, Part};
 use super::output::{Failures, Output};
+use crate::objects::Cancel;
 use crate::{Destination, Result, SourceError, Written};
 
 /// Batches that wait while one is encoded.
@@ -37,12 +38,20 @@ pub(super) struct Background {
     /// Whether dropping it waits for the thread. Only if the thread can't block for
     /// long: on a file's disk, but not on a pipe's reader.
     joins: bool,
+    /// Ends an upload that waits for the server.
+    cancel: Option<Cancel>,
     /// Whether it was dropped: batches that still wait are not written.
     is_dropped: Arc<AtomicBool>,
 }
 
 impl Background {
-    pub(super) fn start(writer: Writer, schema: SchemaRef, failures: Failures, joins: bool) -> Result<Self> {
+    pub(super) fn start(
+        writer: Writer,
+        schema: SchemaRef,
+        failures: Failures,
+        joins: bool,
+        cancel: Option<Cancel>,
+    ) -> Result<Self> {
         let (encoders, waiting) = match &writer {
             Writer::Batches(_) => (None, QUEUE_BATCHES),
             Writer::Lines(format, _) => (Some(Encoders::new(format.clone())), *lines::BATCHES - 1),
@@ -60,7 +69,7 @@ impl Background {
         };
         let thread = std::thread::Builder::new().name("lightship-write".into()).spawn(work);
         let thread = Some(thread.map_err(|error| failures.error(error))?);
-        Ok(Self { orders: Some(orders), encoders, done, thread, schema, failures, joins, is_dropped })
+        Ok(Self { orders: Some(orders), encoders, done, thread, schema, failures, joins, cancel, is_dropped })
     }
 
     async fn send(&mut self, order: Order) -> Result<()> {
@@ -181,6 +190,9 @@ impl Destination for Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.is_dropped.store(true, Ordering::Relaxed);
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
         self.orders = None;
         if let Some(thread) = self.thread.take().filter(|_| self.joins) {
             // A panic there has been reported as a writer that stopped.

@@ -10,8 +10,8 @@
 //!
 //! A file appears under its name only when it is complete: it is written without a
 //! name (if the file system has no such files, under a hidden name in the same
-//! folder), synchronised and named. Pipes, terminals and devices are written
-//! directly.
+//! folder), synchronised and named. An object of an object store is uploaded in
+//! parts. Pipes, terminals and devices are written directly.
 //!
 //! Every value is written unchanged, or refused with its row and column. Two
 //! columns of the same name are refused, except by [`Format::Table`] and [`Format::Vertical`].
@@ -53,6 +53,7 @@ use self::output::Output;
 use self::text_options::{Dialect, extension, without_compression};
 pub use self::text_options::{TextCompression, TextOptions};
 use crate::columns::check_names;
+use crate::objects::ObjectLocation;
 use crate::{Destination, Result, SourceError};
 
 /// How rows become bytes.
@@ -149,6 +150,8 @@ impl FromStr for Format {
 pub enum Target {
     /// A file, which changes once all rows are there, as [`WriteOptions::mode`] says; or a pipe or device.
     File(PathBuf),
+    /// An object of an object store, which appears once it is complete.
+    Object(ObjectLocation),
     /// A new file of this format in a folder, which is created if it is missing.
     Folder(PathBuf, Format),
     /// Standard output.
@@ -265,6 +268,7 @@ pub fn create(
 ) -> Result<Box<dyn Destination>> {
     let path = match &target {
         Target::File(path) => Some(path.as_path()),
+        Target::Object(object) => Some(object.as_path()),
         Target::Folder(..) | Target::Stdout | Target::Memory(_) => None,
     };
     let plan = WritePlan::new(format, &schema, &options, path)?;
@@ -278,9 +282,9 @@ pub fn create(
         output.compress(dialect.compression)?;
     }
     let failures = output.failures();
-    let is_file = output.is_file();
+    let (is_whole, cancel) = (output.is_whole(), output.canceller());
     let writer = plan.start(output, &schema, &options).map_err(|error| failures.explain(error))?;
-    Ok(Box::new(Background::start(writer, schema, failures, is_file)?))
+    Ok(Box::new(Background::start(writer, schema, failures, is_whole, cancel)?))
 }
 
 /// Checks that a target can be opened, as far as that is known without writing to it.

@@ -1,5 +1,5 @@
-//! Outputs for bytes: a file that appears when it is complete, a device, or
-//! standard output.
+//! Outputs for bytes: a file or an object that appears when it is complete, a
+//! device, or standard output.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,6 +16,7 @@ use super::atomic_file::{AtomicFile, Replaces};
 use super::compress::Compressor;
 use super::text_options::{Dialect, TextCompression};
 use super::{FileMode, Format, SharedBytes, Target};
+use crate::objects::{Cancel, ObjectError, Upload};
 use crate::{Result, SourceError};
 
 /// Bytes that are buffered before a system call.
@@ -40,6 +41,8 @@ pub(super) struct Output {
 enum Sink {
     /// A new file.
     Whole(Box<AtomicFile>),
+    /// A new object.
+    Object(Box<Upload>),
     /// A pipe or a device that is opened at the first write.
     Unopened(PathBuf),
     /// Written directly.
@@ -55,6 +58,9 @@ impl Output {
                 (STDOUT.to_owned(), stdout().map_err(Refusal::Io))
             }
             Target::File(path) => (path.display().to_string(), open_file(&path, mode)),
+            Target::Object(location) => {
+                (location.to_string(), Ok(Sink::Object(Box::new(Upload::open(&location)?))))
+            }
             Target::Folder(path, format) => {
                 (path.display().to_string(), open_in_folder(&path, format).map_err(Refusal::Io))
             }
@@ -111,14 +117,22 @@ impl Output {
         self.failures.clone()
     }
 
-    /// Whether it is a file, which nobody reads before it is complete.
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self.sink, Sink::Whole(_))
+    /// Whether it is a file or an object, which nobody reads before it is complete.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.sink, Sink::Whole(_) | Sink::Object(_))
+    }
+
+    /// Ends an upload that waits for the server; `None` if it is not one.
+    pub(super) fn canceller(&self) -> Option<Cancel> {
+        match &self.sink {
+            Sink::Object(upload) => Some(upload.canceller()),
+            _ => None,
+        }
     }
 
     /// Writes out the buffer if somebody may be reading.
     pub(super) fn flush_to_reader(&mut self) -> Result<()> {
-        if self.is_file() {
+        if self.is_whole() {
             return Ok(());
         }
         let flushed = match &mut self.compressor {
@@ -137,8 +151,10 @@ impl Output {
         };
         let written = end.and_then(|bytes| self.put(&bytes)).and_then(|()| self.drain());
         written.map_err(|source| self.failures.error(source))?;
-        if let Sink::Whole(file) = self.sink {
-            file.commit().map_err(|source| self.failures.error(source))?;
+        match self.sink {
+            Sink::Whole(file) => file.commit().map_err(|source| self.failures.error(source))?,
+            Sink::Object(upload) => upload.commit().map_err(|source| self.failures.error(source))?,
+            Sink::Unopened(_) | Sink::Direct(_) | Sink::Memory(_) => {}
         }
         Ok(self.bytes)
     }
@@ -194,6 +210,7 @@ impl Sink {
         match self {
             Self::Whole(file) => file.write_all(bytes),
             Self::Direct(file) => file.write_all(bytes),
+            Self::Object(upload) => upload.write_all(bytes),
             Self::Memory(memory) => {
                 memory.add(bytes);
                 Ok(())
@@ -305,6 +322,9 @@ impl Failures {
 
     /// An error of this output.
     pub(super) fn error(&self, source: io::Error) -> SourceError {
+        if let Some(error) = ObjectError::find(&source) {
+            return error.clone().into();
+        }
         SourceError::Io { path: self.path.clone(), source }
     }
 

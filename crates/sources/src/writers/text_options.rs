@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::file_options::{Compression, FileOptions};
+use crate::objects::ObjectLocation;
 use crate::{Result, SourceError};
 
 /// How CSV is written, and how text is compressed. What is `None` follows from the file's name.
@@ -58,6 +59,15 @@ impl TextOptions {
         let written = Self::written(options)
             .map_err(|reason| SourceError::Location { given: location.display().to_string(), reason })?;
         Ok((path, written))
+    }
+
+    /// The options of an object.
+    ///
+    /// # Errors
+    /// As [`Self::split`].
+    pub fn of_object(location: &ObjectLocation) -> Result<Self> {
+        Self::written(location.file_options())
+            .map_err(|reason| SourceError::Location { given: location.to_string(), reason })
     }
 
     fn written(options: FileOptions) -> std::result::Result<Self, String> {

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use lightship::{ErrorKind, table_name};
-use lightship_engine::{Engine, is_known_file};
+use lightship::{ErrorKind, files, table_name};
+use lightship_engine::{Engine, FileAccess, FileLocation, is_known_file};
 use lightship_sources::Location;
+use lightship_sources::SourceError;
 use lightship_sources::location::redact;
+use lightship_sources::objects::{ObjectLocation, Store};
 
 use super::NodeArgs;
 use super::databases::Databases;
@@ -13,8 +15,8 @@ use crate::error::CliError;
 
 impl NodeArgs {
     /// Names and locations of all tables.
-    pub(super) fn tables(&self) -> Result<Vec<(String, String)>, CliError> {
-        let mut tables = self.data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
+    pub(super) async fn tables(&self) -> Result<Vec<(String, String)>, CliError> {
+        let mut tables = tables_of(self.data.as_deref()).await?;
         for given in &self.table {
             tables.push(named("--table", given)?);
         }
@@ -28,13 +30,38 @@ impl NodeArgs {
     }
 
     /// Names and paths of tables that all nodes can read.
-    pub(super) fn shared_tables(&self) -> Result<Vec<(String, String)>, CliError> {
-        let mut tables = self.shared_data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
+    pub(super) async fn shared_tables(&self) -> Result<Vec<(String, String)>, CliError> {
+        let mut tables = tables_of(self.shared_data.as_deref()).await?;
         for given in &self.shared_table {
             tables.push(named("--shared-table", given)?);
         }
         Ok(tables)
     }
+}
+
+/// A table for each file and folder in a folder, or below a prefix of an object store.
+async fn tables_of(folder: Option<&Path>) -> Result<Vec<(String, String)>, CliError> {
+    let Some(folder) = folder else { return Ok(Vec::new()) };
+    match Location::parse(&folder.to_string_lossy())? {
+        Location::Object(prefix) => tables_below(&prefix).await,
+        Location::Path(folder) => tables_in(&folder),
+        other => Err(CliError::usage(format!("--data and --shared-data take a folder, but {other} is none"))),
+    }
+}
+
+/// A table for each object and folder right below a prefix.
+async fn tables_below(prefix: &ObjectLocation) -> Result<Vec<(String, String)>, CliError> {
+    let store = Store::of(prefix).map_err(SourceError::from)?;
+    let found = store.tables_below(&prefix.key()).await.map_err(SourceError::from)?;
+    if found.is_empty() {
+        let message = format!("{prefix}: there are no objects whose names begin with it and `/`");
+        return Err(CliError::new(ErrorKind::Source, message));
+    }
+    let named = |(key, is_folder): (_, bool)| {
+        let place = format!("{}{}", prefix.with_key(&key), if is_folder { "/" } else { "" });
+        Ok((files(&Location::parse(&place)?)?.0, place))
+    };
+    found.into_iter().map(named).collect()
 }
 
 /// A table for each file and folder in a folder.
@@ -85,9 +112,12 @@ pub(super) async fn register(
     in_memory: bool,
 ) -> Result<(), CliError> {
     let table = databases.table(place, name)?;
+    let access = if in_memory { FileAccess::InMemory } else { FileAccess::Own };
     match Location::parse(&table.uri)? {
-        Location::Path(_) if in_memory => engine.register_in_memory(name, Path::new(place)).await?,
-        Location::Path(_) => engine.register_path(name, Path::new(place)).await?,
+        Location::Path(_) => engine.register_files(name, Path::new(place).into(), access).await?,
+        Location::Object(object) => {
+            engine.register_files(name, FileLocation::Objects(object), access).await?;
+        }
         Location::Node { .. } | Location::NodeUnix { .. } => {
             return Err(CliError::usage(format!("--table {name}: a table of another node can't be served")));
         }
@@ -97,4 +127,13 @@ pub(super) async fn register(
         }
     }
     Ok(())
+}
+
+/// Adds a table in files that all nodes read.
+pub(super) async fn register_shared(engine: &mut Engine, name: &str, place: &str) -> Result<(), CliError> {
+    let files = match Location::parse(place)? {
+        Location::Object(object) => FileLocation::Objects(object),
+        _ => Path::new(place).into(),
+    };
+    Ok(engine.register_files(name, files, FileAccess::Shared).await?)
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use lightship::range::{self, Capacity, ClientOptions, Definition, RangeFile, WriteMode};
-use lightship::{Location, Options, Target, connect, copy, table_name};
+use lightship::{Location, Options, Target, connect, copy, files};
 
 use super::FileArgs;
 use crate::commands::fetch::{ColumnArgs, TransferArgs};
@@ -81,7 +81,7 @@ fn done(what: &str, name: &str, json: bool) -> Result<(), CliError> {
 fn query(place: &Location, sql: Option<&str>) -> Result<String, CliError> {
     match (sql, place) {
         (Some(sql), _) => Ok(sql.to_owned()),
-        (None, Location::Path(path)) => Ok(format!("select * from {}", table_name(path))),
+        (None, Location::Path(_) | Location::Object(_)) => Ok(format!("select * from {}", files(place)?.0)),
         (None, other) => Err(CliError::usage(format!("a query to run at {other} is needed"))),
     }
 }

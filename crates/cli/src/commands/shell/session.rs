@@ -17,7 +17,7 @@ use super::editor::{SharedNames, SourceNames};
 use super::pager;
 use super::statement::{self, Dialect, Item};
 use crate::commands::explain::shown;
-use crate::commands::output::{summary, terminal_width};
+use crate::commands::output::{summary, terminal_width, write_target};
 use crate::commands::{manual, sql};
 use crate::error::CliError;
 use crate::progress::Progress;
@@ -110,6 +110,7 @@ impl Session {
         let name = match &self.location {
             Location::Node { host, .. } => Some(host.clone()),
             Location::NodeUnix { path, .. } | Location::Sqlite(path) | Location::Path(path) => stem(path),
+            Location::Object(object) => stem(object.as_path()).or_else(|| Some(object.bucket().to_owned())),
             Location::Postgres(uri) | Location::MySql(uri) => {
                 let database = uri.split('?').next().and_then(|uri| uri.split_once("://")?.1.split_once('/'));
                 database.map(|(_, name)| name.to_owned())
@@ -156,7 +157,7 @@ impl Session {
 
     async fn run_statement(&mut self, sql: &str) -> Result<Next, CliError> {
         let (target, format) = match &self.output {
-            Some(path) => (WriteTarget::File(path.clone()), Format::from_path(path).unwrap_or(Format::Csv)),
+            Some(path) => (write_target(path)?, Format::from_path(path).unwrap_or(Format::Csv)),
             None => (WriteTarget::Stdout, self.format),
         };
         if self.output.is_none() && self.is_interactive && matches!(format, Format::Table | Format::Vertical)

@@ -49,6 +49,7 @@ impl Dialect {
             Location::Adbc(_)
             | Location::Node { .. }
             | Location::NodeUnix { .. }
+            | Location::Object(_)
             | Location::Path(_)
             | Location::Tables(_) => Self { backticks: true, ..postgres },
         }

@@ -5,14 +5,13 @@
 //! jumps from quote to quote.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memchr::{memchr, memchr2};
 
 use super::records::Dialect;
+use crate::files::input::FilePath;
 use crate::files::text::{CHUNK_BYTES, RECORD_BYTES_MAX};
 
 /// Distance between remembered boundaries, in bytes; larger in files that would have more than
@@ -120,7 +119,13 @@ struct Marks(Vec<u64>);
 
 impl Marks {
     /// The first record that begins at this offset or later; the end of the file if there is none.
-    fn record_start(&mut self, file: &mut File, text: &Text, offset: u64, distance: u64) -> io::Result<u64> {
+    fn record_start(
+        &mut self,
+        file: &mut (impl Read + Seek),
+        text: &Text,
+        offset: u64,
+        distance: u64,
+    ) -> io::Result<u64> {
         let bytes = text.version.1;
         if offset == 0 || offset >= bytes {
             return Ok(offset.min(bytes));
@@ -162,7 +167,7 @@ impl Marks {
 }
 
 /// A version of a file: path, size in bytes, and time of its last change in nanoseconds.
-pub(super) type Version = (PathBuf, u64, i64);
+pub(super) type Version = (FilePath, u64, i64);
 
 /// A text whose boundaries are looked for.
 #[derive(Debug)]
@@ -192,7 +197,7 @@ impl Boundaries {
         };
         let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
         let distance = MARK_BYTES.max(version.1 / MARKS_MAX);
-        marks.record_start(&mut File::open(&version.0)?, text, offset, distance)
+        marks.record_start(&mut version.0.open()?, text, offset, distance)
     }
 }
 
@@ -229,7 +234,7 @@ mod tests {
             let bytes = text.len() as u64;
             let mut marks = Marks::default();
             let dialect = Dialect { delimiter: b',', quote: Some(b'"'), escape: None };
-            let of = Text { version: (PathBuf::new(), bytes, 0), start: 0, dialect };
+            let of = Text { version: (FilePath::from(""), bytes, 0), start: 0, dialect };
             for offset in offsets {
                 let found = marks.record_start(&mut file, &of, offset, distance).unwrap();
                 prop_assert!(found >= offset.min(bytes));

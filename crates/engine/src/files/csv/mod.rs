@@ -18,6 +18,7 @@ use self::records::{Columns, Dialect, Fault, Records};
 use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
 use super::bytes::{Bytes, Coding, TextFile, failed, peek_line, skip_mark};
 use super::columns;
+use super::input::FilePath;
 use super::text::RECORD_BYTES_MAX;
 use super::values::{self, Guess};
 use crate::error::{EngineError, Result};
@@ -287,7 +288,11 @@ impl Format for Csv {
         "csv"
     }
 
-    fn columns(&self, path: &Path) -> Result<Schema> {
+    fn finds_parts(&self) -> bool {
+        false
+    }
+
+    fn columns(&self, path: &FilePath) -> Result<Schema> {
         let text = TextFile::open(path, self.rules.coding)?;
         let (mut records, header) = self.rules.begin(&text)?;
         self.rules.infer(&header, &mut records, &Origin::File(text))

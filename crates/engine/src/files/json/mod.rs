@@ -19,6 +19,7 @@ use self::reader::JsonReader;
 use self::shape::Shapes;
 use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
 use super::bytes::{self, Bytes, Coding, TextFile, peek_line, skip_mark};
+use super::input::FilePath;
 use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
 
@@ -201,7 +202,7 @@ impl Format for Json {
         "json"
     }
 
-    fn columns(&self, path: &Path) -> Result<Schema> {
+    fn columns(&self, path: &FilePath) -> Result<Schema> {
         let text = TextFile::open(path, self.0.coding)?;
         let origin = Origin::File(text.clone(), text.start);
         let begun = || {
