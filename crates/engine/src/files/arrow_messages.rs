@@ -88,7 +88,8 @@ impl<R: Read + Seek> Reader<R> {
     /// Limits a file with a footer to some of its batches.
     pub(super) fn keep(&mut self, kept: Range<usize>) {
         if let Place::Footer { dictionaries, batches } = &mut self.place {
-            *batches = batches.as_slice()[kept].to_vec().into_iter();
+            let kept = batches.as_slice()[kept].to_vec();
+            *batches = kept.into_iter();
             if batches.len() == 0 {
                 *dictionaries = Vec::new().into_iter();
             }
