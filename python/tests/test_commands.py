@@ -43,7 +43,7 @@ EXCLUDED = {
     "lightship fetch postgresql://me@db/shop 'select * from orders' -o s3://": "needs a server of S3",
     "lightship copy s3://": "needs a server of S3",
     "lightship node --table orders=s3://": "needs a server of S3",
-    "lightship fetch 'adbc:/opt/duckdb/libduckdb.so?entrypoint=duckdb_adbc_init&path=:memory:'": "needs a Delta table in S3",
+    "lightship fetch 'adbc:/opt/duckdb/libduckdb.so?entrypoint=duckdb_adbc_init&path=:memory:": "needs a Delta table",
     "java --add-opens": "an option; test_guide.py runs programs with it",
     "psql ": "test_guide.py runs these commands of psql",
     "lightship=> ": "test_guide.py runs these commands of psql",

@@ -2,6 +2,7 @@
 
 pub mod arrays;
 pub mod linear;
+pub mod loopback;
 pub mod mariadb;
 pub mod postgres;
 pub mod proxy;

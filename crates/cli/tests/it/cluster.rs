@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use lightship_testkit::loopback;
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 
@@ -85,9 +86,9 @@ pub(crate) struct Restartable {
 impl Restartable {
     pub(crate) fn new(nodes: usize) -> Self {
         let folder = Folder::new();
+        let host = loopback::own_host();
         // Bind all at the same time, so that the ports differ.
-        let listeners: Vec<_> =
-            (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+        let listeners: Vec<_> = (0..nodes).map(|_| TcpListener::bind((host, 0)).expect("a port")).collect();
         let address = |listener: &TcpListener| listener.local_addr().expect("bound").to_string();
         let addresses = listeners.iter().map(address).collect();
         for node in 0..nodes {

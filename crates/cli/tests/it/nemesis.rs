@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use fastrand::Rng;
+use lightship_testkit::loopback;
 use lightship_testkit::proxy::Proxy;
 
 use crate::support::*;
@@ -65,7 +66,8 @@ impl Cluster {
         let runtime = runtime.expect("a runtime");
         let folder = Folder::new();
         // Bind all at the same time, so that the ports differ.
-        let listeners = [(); NODES].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let host = loopback::own_host();
+        let listeners = [(); NODES].map(|()| TcpListener::bind((host, 0)).expect("a port"));
         let members = listeners.into_iter().enumerate().map(|(number, listener)| {
             let rows =
                 (0..ROWS).filter(|row| row % NODES == number).map(|row| format!("{row},{}\n", row * row));

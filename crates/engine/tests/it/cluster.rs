@@ -460,7 +460,7 @@ async fn a_dropped_endless_join_stops_on_all_nodes() {
         // It computes, and has no rows yet.
         assert!(futures::poll!(rows.next()).is_pending());
         drop(rows);
-        tokio::time::timeout(Duration::from_secs(20), free(&nodes)).await.expect("the parts end");
+        tokio::time::timeout(Duration::from_secs(60), free(&nodes)).await.expect("the parts end");
     }
     // The threads are free too.
     assert_eq!(count(&nodes[1].query("select * from nation").await.unwrap()), 25);

@@ -1,5 +1,7 @@
 //! Nodes behind servers on this host, and clients that reach them by TCP.
 
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use lightship_rangefile::{
     Capacity, ClientOptions, Connections, Definition, Network, Node, RangeError, RangeFile,
 };
+use lightship_testkit::loopback;
+use lightship_transport::TransportError;
 use lightship_transport::net::{
     Answer, Caller, ClientConfig, Endpoint, Intake, Listen, Server, ServerConfig, Service,
 };
@@ -46,8 +50,23 @@ struct Running {
     ended: JoinHandle<()>,
 }
 
+/// Binds an address on which a stopped node listened: a process that another test is starting has the
+/// node's listener too, until its program begins.
+async fn when_free<T>(bind: impl AsyncFn() -> io::Result<T>) -> T {
+    loop {
+        match bind().await {
+            Ok(bound) => return bound,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// Nodes with their folders and ports.
 pub(crate) struct Sockets {
+    host: Ipv4Addr,
     names: Arc<Mutex<Vec<String>>>,
     folders: Vec<TempDir>,
     running: Vec<Option<Running>>,
@@ -56,7 +75,8 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     pub(crate) async fn start(nodes: usize) -> Self {
-        let mut sockets = Self { names: Arc::default(), folders: Vec::new(), running: Vec::new(), starts: 0 };
+        let (names, folders, running) = Default::default();
+        let mut sockets = Self { host: loopback::own_host(), names, folders, running, starts: 0 };
         for node in 0..nodes {
             sockets.folders.push(tempfile::tempdir().unwrap());
             sockets.running.push(None);
@@ -68,13 +88,18 @@ impl Sockets {
     /// Starts a node, at the port that it had before.
     pub(crate) async fn begin(&mut self, node: usize) {
         let known = self.names.lock().unwrap().get(node).cloned();
-        let address = known.clone().unwrap_or_else(|| "127.0.0.1:0".into()).parse().unwrap();
+        let anywhere = SocketAddr::from((self.host, 0));
+        let address = known.as_ref().map_or(anywhere, |name| name.parse().unwrap());
         let config = ServerConfig {
             peer_token: Some(String::new()),
             shutdown_grace: Duration::ZERO,
             ..ServerConfig::default()
         };
-        let server = Server::bind(&[Listen::Tcp(address)], config).await.unwrap();
+        let bind = async || match Server::bind(&[Listen::Tcp(address)], config.clone()).await {
+            Err(TransportError::Listen { source, .. }) => Err(source),
+            bound => bound.map_err(io::Error::other),
+        };
+        let server = when_free(bind).await;
         let Some(Listen::Tcp(address)) = server.local().unwrap().pop() else { panic!("a TCP address") };
         if known.is_none() {
             self.names.lock().unwrap().push(address.to_string());
@@ -111,7 +136,7 @@ impl Sockets {
     pub(crate) async fn silence(&mut self, node: usize) -> String {
         self.stop(node).await;
         let name = self.names.lock().unwrap()[node].clone();
-        let listener = tokio::net::TcpListener::bind(&name).await.unwrap();
+        let listener = when_free(async || tokio::net::TcpListener::bind(&name).await).await;
         tokio::spawn(async move {
             let mut taken = Vec::new();
             loop {
