@@ -14,7 +14,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use crate::{Result, SourceError};
 
 /// The names of all options.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "format",
     "compression",
     "encoding",
@@ -26,6 +26,7 @@ const NAMES: [&str; 11] = [
     "types",
     "all-text",
     "sample",
+    "sheet",
 ];
 
 /// What a query part can't hold as it is.
@@ -42,6 +43,36 @@ pub enum FileFormat {
     Json,
     /// Arrow IPC, file or stream.
     Arrow,
+    /// Avro object container files.
+    Avro,
+    /// Workbooks of Excel, and OpenDocument spreadsheets.
+    Excel,
+}
+
+impl FileFormat {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "Parquet",
+            Self::Csv => "CSV",
+            Self::Json => "JSON",
+            Self::Arrow => "Arrow",
+            Self::Avro => "Avro",
+            Self::Excel => "Excel",
+        }
+    }
+
+    /// The formats that have an option.
+    pub fn with_option(option: &str) -> &'static [Self] {
+        match option {
+            "delimiter" | "quote" | "escape" => &[Self::Csv],
+            "header" | "null" => &[Self::Csv, Self::Excel],
+            "compression" | "encoding" => &[Self::Csv, Self::Json],
+            "types" | "all-text" | "sample" => &[Self::Csv, Self::Json, Self::Excel],
+            "sheet" => &[Self::Excel],
+            _ => &[Self::Parquet, Self::Csv, Self::Json, Self::Arrow, Self::Avro, Self::Excel],
+        }
+    }
 }
 
 /// How the bytes of a file are compressed.
@@ -93,6 +124,8 @@ pub struct FileOptions {
     pub all_text: bool,
     /// `sample`.
     pub sample: Option<Sample>,
+    /// `sheet`: the name of the sheet of a workbook to read.
+    pub sheet: Option<String>,
 }
 
 impl FileOptions {
@@ -150,34 +183,29 @@ impl FileOptions {
             "types" => self.types.extend(types(value)?),
             "all-text" => self.all_text = boolean(value)?,
             "sample" => self.sample = Some(value.parse()?),
+            "sheet" => self.sheet = Some(value.to_owned()),
             other => return Err(format!("unknown option `{other}`; expected {}", NAMES.join(", "))),
         }
         Ok(())
     }
 
-    /// The names of the given options that only CSV has.
-    pub fn only_for_csv(&self) -> Vec<&'static str> {
+    /// The names of the given options that a format does not have.
+    pub fn without_meaning(&self, format: FileFormat) -> Vec<&'static str> {
         let given = [
+            ("compression", self.compression.is_some()),
+            ("encoding", self.encoding.is_some()),
             ("delimiter", self.delimiter.is_some()),
             ("header", self.header.is_some()),
             ("quote", self.quote.is_some()),
             ("escape", self.escape.is_some()),
             ("null", !self.nulls.is_empty()),
-        ];
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
-    }
-
-    /// The names of the given options that only CSV and JSON have.
-    pub fn only_for_text(&self) -> Vec<&'static str> {
-        let given = [
-            ("compression", self.compression.is_some()),
-            ("encoding", self.encoding.is_some()),
             ("types", !self.types.is_empty()),
             ("all-text", self.all_text),
             ("sample", self.sample.is_some()),
+            ("sheet", self.sheet.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
-        self.only_for_csv().into_iter().chain(given).collect()
+        given.filter(|name| !FileFormat::with_option(name).contains(&format)).collect()
     }
 }
 
@@ -240,7 +268,9 @@ fn format(name: &str) -> std::result::Result<FileFormat, String> {
         "csv" => FileFormat::Csv,
         "json" | "jsonl" | "ndjson" => FileFormat::Json,
         "arrow" | "arrows" | "stream" => FileFormat::Arrow,
-        _ => return Err("expected csv, json, parquet or arrow".into()),
+        "avro" => FileFormat::Avro,
+        "excel" | "xlsx" | "xls" => FileFormat::Excel,
+        _ => return Err("expected csv, json, parquet, arrow, avro or excel".into()),
     })
 }
 

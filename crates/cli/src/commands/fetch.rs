@@ -39,8 +39,8 @@ characters than letters and digits: sales-2024.csv is `sales_2024`.
 Standard input is the table `stdin`.")]
 pub(crate) struct FetchArgs {
     /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
-    /// sqlite:FILE, adbc:DRIVER?OPTION=VALUE, a file, folder or pattern such as 'data/2024-*.csv' of Parquet, CSV, JSON
-    /// or Arrow, or `-` for standard input.
+    /// sqlite:FILE, adbc:DRIVER?OPTION=VALUE, a file, folder or pattern such as 'data/2024-*.csv' of Parquet, CSV, JSON,
+    /// Arrow, Avro or Excel, or `-` for standard input.
     #[arg(value_name = "URI", required_unless_present = "table")]
     uri: Option<String>,
     #[command(flatten)]

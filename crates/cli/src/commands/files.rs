@@ -11,7 +11,7 @@ use crate::error::CliError;
 #[derive(Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct FileArgs {
-    /// Format of the files: csv, json, parquet or arrow. [default: by name, or by content]
+    /// Format of the files: csv, json, parquet, arrow, avro or excel. [default: by name, or by content]
     #[arg(long, value_name = "FORMAT")]
     input_format: Option<String>,
     /// Compression: none, gzip, zstd, bzip2 or xz. [default: by name, or by content]
@@ -45,9 +45,12 @@ pub(crate) struct FileArgs {
     #[arg(long)]
     all_text: bool,
     /// Records of each file from which types are inferred, or `all`, which reads the files once more. [default: 1000 of
-    /// CSV, 256 MiB of JSON]
+    /// CSV, 256 MiB of JSON, all of Excel]
     #[arg(long, value_name = "N|all")]
     sample: Option<String>,
+    /// Name of the sheet of a workbook. [default: the first that is shown]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
 }
 
 impl FileArgs {
@@ -61,6 +64,7 @@ impl FileArgs {
             ("escape", &self.escape),
             ("types", &self.types),
             ("sample", &self.sample),
+            ("sheet", &self.sheet),
         ];
         let texts = texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
         let nulls = self.null.iter().map(|null| ("null", null.clone()));

@@ -114,7 +114,11 @@ fn tables_that_a_node_can_not_serve_are_refused() {
         (&["--table", "t=/nowhere/t.parquet"], SOURCE, &["table t: /nowhere/t.parquet", "No such file"]),
         (&["--table", &text], DATA, &["table t", "unknown kind of file"]),
         (&["--table", &broken], DATA, &["table t", "broken.parquet"]),
-        (&["--table", &empty], SOURCE, &["table t", "the folder has no Parquet, CSV, JSON or Arrow files"]),
+        (
+            &["--table", &empty],
+            SOURCE,
+            &["table t", "the folder has no files of Parquet, CSV, JSON, Arrow, Avro or Excel"],
+        ),
         (&["--table", &twice, "--table", &twice], USAGE, &["two tables are called `lineitem`"]),
         (&["--table", &postgres], SOURCE, &["table t", "no table `public.no_such_table`"]),
         (&["--data", "/nowhere"], SOURCE, &["/nowhere", "No such file"]),

@@ -1,19 +1,14 @@
 //! Arrow IPC files, with a footer, and Arrow IPC streams.
 
-use std::path::Path;
-
-use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{ArrowError, DataType, Schema};
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use lightship_sources::objects::ObjectError;
 
 use super::arrow_messages::Reader;
+use super::binary::{fit, unreadable};
 use super::by_name::{Batches, FilePart, Format, Wanted};
-use super::bytes::Bytes;
 use super::columns;
 use super::input::{FilePath, Input};
-use super::wide_keys::{wide, with_wide_keys};
-use crate::error::{EngineError, Result};
+use super::wide_keys::with_wide_keys;
+use crate::error::Result;
 
 /// Files in Arrow's IPC format.
 #[derive(Debug)]
@@ -21,22 +16,7 @@ pub(super) struct Ipc;
 
 fn open(path: &FilePath) -> Result<Reader<Input>> {
     let opened = path.open().map_err(ArrowError::from).and_then(Reader::open);
-    opened.map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &Path, error: &ArrowError) -> EngineError {
-    match error {
-        ArrowError::IoError(_, error) if ObjectError::find(error).is_some() => {
-            EngineError::reading(path, error)
-        }
-        ArrowError::IoError(_, error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
-            EngineError::File(format!("{}: {error}", path.display()))
-        }
-        error => {
-            let message = format!("{}: incomplete or damaged Arrow file: {error}", path.display());
-            EngineError::bad_file(message, "write the file again")
-        }
-    }
+    opened.map_err(|error| unreadable(path, "Arrow", &error))
 }
 
 impl Format for Ipc {
@@ -56,14 +36,6 @@ impl Format for Ipc {
 
     fn common(&self, a: &DataType, b: &DataType) -> Option<DataType> {
         lightship_sources::common_type(a, b)
-    }
-
-    fn columns_of_stream(&self, name: &Path, _: Bytes) -> Result<Schema> {
-        Err(needs_a_file(name))
-    }
-
-    fn read_stream(&self, name: &Path, _: Bytes, _: &Wanted, _: usize) -> Result<Batches> {
-        Err(needs_a_file(name))
     }
 
     fn read(&self, part: FilePart, wanted: &Wanted, _: usize) -> Result<Batches> {
@@ -87,19 +59,9 @@ impl Format for Ipc {
         let batches = reader.take(if is_read { usize::MAX } else { 0 });
         let wanted = wanted.clone();
         Ok(Box::new(batches.map(move |batch| {
-            let batch = batch.map_err(|e| unreadable(&path, &e))?;
-            fit(&batch, &places, &wanted).map_err(|e| {
-                EngineError::bad_file(
-                    format!("{}: {e}", path.display()),
-                    "the file was added or changed after the table was opened; reopen the table",
-                )
-            })
+            fit(&path, &batch.map_err(|e| unreadable(&path, "Arrow", &e))?, &places, &wanted)
         })))
     }
-}
-
-fn needs_a_file(name: &Path) -> EngineError {
-    EngineError::Internal(format!("{}: Arrow is read from a file", name.display()))
 }
 
 /// The batches of a part. Batch `i` of `count` is taken to begin at `i / count` of the file's bytes.
@@ -110,32 +72,6 @@ fn own_batches(count: usize, part: &FilePart) -> std::ops::Range<usize> {
         first.min(count) as usize
     };
     first(part.range.start)..first(part.range.end)
-}
-
-/// The wanted columns, cast to the types of the table.
-fn fit(batch: &RecordBatch, places: &[Option<usize>], wanted: &Wanted) -> Result<RecordBatch, ArrowError> {
-    // A value that does not fit is an error, not NULL.
-    let exact = CastOptions { safe: false, ..CastOptions::default() };
-    let columns = wanted.schema.fields().iter().zip(places).map(|(field, place)| {
-        let Some(place) = place else { return Ok(new_null_array(field.data_type(), batch.num_rows())) };
-        let column = batch.column(*place);
-        let found = wide(column.data_type());
-        if found == *field.data_type() {
-            return cast_with_options(column, &found, &exact);
-        }
-        // A file that was added later may have any type.
-        match lightship_sources::common_type(&found, field.data_type()) {
-            Some(common) if common == *field.data_type() => cast_with_options(column, &common, &exact),
-            _ => Err(ArrowError::SchemaError(format!(
-                "column `{}` is {found}, but {} in the table",
-                field.name(),
-                field.data_type()
-            ))),
-        }
-    });
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(wanted.schema.clone(), columns, &options)
 }
 
 #[cfg(test)]

@@ -128,7 +128,10 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
 
     /// The rows of a part. However a file is divided, its parts together return each row once.
     fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
+}
 
+/// A kind of text, which can be read while it arrives.
+pub(super) trait TextFormat: Format {
     /// Like [`Format::columns`], of bytes that can be read only once, up to where their columns are known.
     fn columns_of_stream(&self, name: &Path, bytes: Bytes) -> error::Result<Schema>;
 

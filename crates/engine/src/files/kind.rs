@@ -7,10 +7,10 @@ use std::sync::Arc;
 use datafusion::datasource::file_format::FileFormat;
 use lightship_sources::file_options::{self, FileOptions, is_compressed};
 
-use super::by_name::{Format, FormatAdapter};
+use super::by_name::{FormatAdapter, TextFormat};
 use super::bytes::Coding;
 use super::input::FilePath;
-use super::{arrow, csv, json, parquet_format};
+use super::{arrow, avro, csv, excel, json, parquet_format};
 use crate::error::{EngineError, Result};
 
 /// Bytes at the beginning of a file that show what it is.
@@ -27,7 +27,7 @@ pub(super) struct FileKind {
 impl FileKind {
     /// The kind that a file's name stands for, and the end of the name that does.
     pub(super) fn by_name(path: &Path) -> Option<(Self, String)> {
-        use file_options::FileFormat::{Arrow, Csv, Json, Parquet};
+        use file_options::FileFormat::{Arrow, Avro, Csv, Excel, Json, Parquet};
         let own = path.extension()?.to_str()?;
         let (inner, compression) = match is_compressed(path) {
             true => (Path::new(path.file_stem()?), Some(own)),
@@ -37,6 +37,8 @@ impl FileKind {
         let (format, delimiter) = match extension.to_ascii_lowercase().as_str() {
             "parquet" | "pq" if compression.is_none() => (Parquet, None),
             "arrow" | "feather" | "ipc" | "arrows" if compression.is_none() => (Arrow, None),
+            "avro" if compression.is_none() => (Avro, None),
+            "xlsx" | "xlsm" | "xlsb" | "xls" | "ods" if compression.is_none() => (Excel, None),
             "csv" => (Csv, Some(b',')),
             "tsv" | "tab" => (Csv, Some(b'\t')),
             "psv" => (Csv, Some(b'|')),
@@ -69,7 +71,7 @@ impl FileKind {
 
     /// The kind of a file that begins with these bytes.
     pub(super) fn by_content(first: &[u8], name: &Path, options: &FileOptions) -> Result<Self> {
-        use file_options::FileFormat::{Arrow, Csv, Json, Parquet};
+        use file_options::FileFormat::{Arrow, Avro, Csv, Excel, Json, Parquet};
         let mut text = Vec::new();
         let coding = Coding::new(options)?;
         if let Ok((bytes, _)) = coding.decode(Box::new(Cursor::new(first.to_vec())), name) {
@@ -80,11 +82,13 @@ impl FileKind {
         let format = match text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii_start() {
             [b'P', b'A', b'R', b'1', ..] => Parquet,
             [b'A', b'R', b'R', b'O', b'W', b'1', ..] | [0xff, 0xff, 0xff, 0xff, ..] => Arrow,
+            [b'O', b'b', b'j', 1, ..] => Avro,
+            text if excel::is_workbook(text) => Excel,
             _ if is_binary => {
                 return Err(EngineError::bad_file(
                     format!("{}: unknown kind of file", name.display()),
-                    "files of Parquet, CSV, JSON and Arrow can be read; name the format with --input-format csv, \
-                     or the encoding with --encoding utf-16le",
+                    "files of Parquet, CSV, JSON, Arrow, Avro and Excel can be read; name the format with --input-format \
+                     csv, or the encoding with --encoding utf-16le",
                 ));
             }
             [b'{' | b'[', ..] => Json,
@@ -108,35 +112,45 @@ impl FileKind {
             }
             file_options::FileFormat::Json => Arc::new(FormatAdapter::new(json::Json::new(options)?, root)),
             file_options::FileFormat::Arrow => Arc::new(FormatAdapter::new(arrow::Ipc, root)),
+            file_options::FileFormat::Avro => Arc::new(FormatAdapter::new(avro::Avro, root)),
+            file_options::FileFormat::Excel => Arc::new(FormatAdapter::new(excel::Excel::new(options), root)),
         })
     }
 
     /// How a text of this kind is read that can be read only once; `None` for formats that need a file.
-    pub(super) fn stream_format(self, name: &Path, options: &FileOptions) -> Result<Option<Arc<dyn Format>>> {
+    pub(super) fn stream_format(
+        self,
+        name: &Path,
+        options: &FileOptions,
+    ) -> Result<Option<Arc<dyn TextFormat>>> {
         self.check(name, options)?;
         Ok(match self.format {
             file_options::FileFormat::Csv => Some(Arc::new(csv::Csv::new(options, self.delimiter)?)),
             file_options::FileFormat::Json => Some(Arc::new(json::Json::new(options)?)),
-            file_options::FileFormat::Parquet | file_options::FileFormat::Arrow => None,
+            _ => None,
         })
     }
 
     /// Refuses options that the format does not have.
     fn check(self, path: &Path, options: &FileOptions) -> Result<()> {
-        let (name, others, excess) = match self.format {
-            file_options::FileFormat::Csv => return Ok(()),
-            file_options::FileFormat::Json => ("JSON", "CSV", options.only_for_csv()),
-            file_options::FileFormat::Parquet => ("Parquet", "CSV and JSON", options.only_for_text()),
-            file_options::FileFormat::Arrow => ("Arrow", "CSV and JSON", options.only_for_text()),
-        };
-        match excess.first() {
-            None => Ok(()),
-            Some(option) => Err(EngineError::Config(format!(
-                "`{option}` is an option of {others}, but {} is {name}; give it in the location of the file that it is \
-                 for, as in sales.csv?delimiter=;",
-                path.display()
-            ))),
-        }
+        let Some(option) = options.without_meaning(self.format).first().copied() else { return Ok(()) };
+        let others: Vec<&str> =
+            file_options::FileFormat::with_option(option).iter().map(|format| format.name()).collect();
+        Err(EngineError::Config(format!(
+            "`{option}` is an option of {}, but {} is {}; give it in the location of the file that it is for, as in \
+             sales.csv?delimiter=;",
+            listed(&others),
+            path.display(),
+            self.format.name()
+        )))
+    }
+}
+
+/// Names with commas, and `and` before the last.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        names => names.concat(),
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod arrow;
 mod arrow_messages;
+mod avro;
+mod binary;
 mod by_name;
 mod bytes;
 mod columns;
 mod csv;
 pub(crate) mod damage;
+mod excel;
 mod fingerprint;
 mod input;
 mod json;
@@ -109,9 +112,13 @@ pub fn is_known_file(path: &Path) -> bool {
 pub const STDIN: &str = "-";
 
 /// A table over a temporary file, which exists until the table is dropped.
-async fn open_temporary(context: &SessionContext, file: TempPath) -> Result<Arc<dyn TableProvider>> {
-    let found = by_path(&file, &FileOptions::default())?;
-    let inner = table(context, Path::new("standard input"), found, &FileOptions::default()).await?;
+async fn open_temporary(
+    context: &SessionContext,
+    file: TempPath,
+    options: &FileOptions,
+) -> Result<Arc<dyn TableProvider>> {
+    let found = by_path(&file, options)?;
+    let inner = table(context, Path::new("standard input"), found, options).await?;
     Ok(Arc::new(temporary::Temporary { inner, _file: file }))
 }
 
@@ -138,7 +145,7 @@ fn one_kind(found: BTreeSet<(FileKind, String)>) -> std::result::Result<(FileKin
     let mut found = found.into_iter();
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
-        (None, _) => Err("the folder has no Parquet, CSV, JSON or Arrow files".into()),
+        (None, _) => Err("the folder has no files of Parquet, CSV, JSON, Arrow, Avro or Excel".into()),
         (Some((_, one)), Some((_, other))) => {
             Err(format!("the folder has files of several kinds (.{one}, .{other})"))
         }

@@ -14,10 +14,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use lightship_sources::file_options::FileOptions;
-use tempfile::SpooledTempFile;
+use tempfile::{SpooledTempFile, TempPath};
 use tokio::sync::mpsc;
 
-use super::by_name::{Format, Wanted, until_panic};
+use super::by_name::{TextFormat, Wanted, until_panic};
 use super::bytes::{Bytes, peek_line};
 use super::columns;
 use super::kind::FileKind;
@@ -38,34 +38,32 @@ pub(crate) async fn open(
     bytes: Box<dyn Read + Send>,
     options: FileOptions,
 ) -> Result<Arc<dyn TableProvider>> {
-    let begun = tokio::task::spawn_blocking(move || begin(bytes, &options));
+    let begun = tokio::task::spawn_blocking(move || begin(bytes, options));
     match begun.await.map_err(|e| EngineError::Internal(e.to_string()))?? {
         Begun::Text(table) => Ok(table),
-        Begun::File(file) => super::open_temporary(context, file).await,
+        Begun::File(file, options) => super::open_temporary(context, file, &options).await,
     }
 }
 
 enum Begun {
     Text(Arc<dyn TableProvider>),
-    File(tempfile::TempPath),
+    /// A temporary file, and how it is read.
+    File(TempPath, FileOptions),
 }
 
-fn begin(bytes: Bytes, options: &FileOptions) -> Result<Begun> {
+fn begin(bytes: Bytes, options: FileOptions) -> Result<Begun> {
     let name = Path::new(NAME);
     let failed = |e: io::Error| EngineError::File(format!("{NAME}: {e}"));
     let (mut bytes, first) = peek_line(bytes).map_err(failed)?;
-    let kind = match FileKind::given(options, None) {
+    let kind = match FileKind::given(&options, None) {
         Some(kind) => kind,
-        None => FileKind::by_content(&first, name, options)?,
+        None => FileKind::by_content(&first, name, &options)?,
     };
-    let Some(format) = kind.stream_format(name, options)? else {
-        let suffix = match kind.format {
-            lightship_sources::file_options::FileFormat::Parquet => ".parquet",
-            _ => ".arrow",
-        };
-        let mut file = tempfile::Builder::new().prefix("stdin").suffix(suffix).tempfile().map_err(failed)?;
+    let Some(format) = kind.stream_format(name, &options)? else {
+        let mut file = tempfile::Builder::new().prefix("stdin").tempfile().map_err(failed)?;
         io::copy(&mut bytes, &mut file).map_err(failed)?;
-        return Ok(Begun::File(file.into_temp_path()));
+        let options = FileOptions { format: Some(kind.format), ..options };
+        return Ok(Begun::File(file.into_temp_path(), options));
     };
     // What is read for the columns is kept for the rows.
     let kept = Arc::new(Mutex::new(SpooledTempFile::new(KEPT_BYTES)));
@@ -73,7 +71,7 @@ fn begin(bytes: Bytes, options: &FileOptions) -> Result<Begun> {
     let tee = Tee { bytes: bytes.clone(), kept: Some(kept.clone()) };
     let schema = format.columns_of_stream(name, Box::new(tee))?;
     let schema = columns::without_null(&schema, &format.unknown());
-    columns::check_types(&schema, options)?;
+    columns::check_types(&schema, &options)?;
     let none = SpooledTempFile::new(0);
     let mut kept = std::mem::replace(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner), none);
     kept.rewind().map_err(failed)?;
@@ -102,7 +100,7 @@ impl Read for Tee {
 /// The rows of a text that can be read once.
 struct Stdin {
     schema: SchemaRef,
-    format: Arc<dyn Format>,
+    format: Arc<dyn TextFormat>,
     bytes: Mutex<Option<Bytes>>,
 }
 
@@ -141,7 +139,7 @@ impl PartitionStream for Stdin {
 
 /// Sends the rows until nobody wants them any more.
 fn read(
-    format: &dyn Format,
+    format: &dyn TextFormat,
     bytes: Bytes,
     schema: SchemaRef,
     batch_rows: usize,

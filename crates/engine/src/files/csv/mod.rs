@@ -15,7 +15,7 @@ use lightship_sources::file_options::{FileOptions, Sample};
 use self::boundaries::{Boundaries, Text};
 use self::reader::CsvReader;
 use self::records::{Columns, Dialect, Fault, Records};
-use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
+use super::by_name::{Batches, FilePart, Format, TextFormat, Wanted, until_end};
 use super::bytes::{Bytes, Coding, TextFile, failed, peek_line, skip_mark};
 use super::columns;
 use super::input::FilePath;
@@ -336,7 +336,9 @@ impl Format for Csv {
         let mut reader = CsvReader::new(&self.rules, origin, records, header, wanted, batch_rows)?;
         Ok(until_end(move || reader.next()))
     }
+}
 
+impl TextFormat for Csv {
     fn columns_of_stream(&self, name: &Path, bytes: Bytes) -> Result<Schema> {
         let origin = Origin::Stream(name.to_owned());
         let (mut records, header) = self.rules.begin_stream(bytes, &origin)?;

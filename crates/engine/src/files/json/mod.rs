@@ -17,7 +17,7 @@ use self::array::{ArrayItems, NotAnArray};
 use self::objects::Objects;
 use self::reader::JsonReader;
 use self::shape::Shapes;
-use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
+use super::by_name::{Batches, FilePart, Format, TextFormat, Wanted, until_end};
 use super::bytes::{self, Bytes, Coding, TextFile, peek_line, skip_mark};
 use super::input::FilePath;
 use super::text::CHUNK_BYTES;
@@ -243,7 +243,9 @@ impl Format for Json {
         let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows)?;
         Ok(until_end(move || reader.next()))
     }
+}
 
+impl TextFormat for Json {
     fn columns_of_stream(&self, name: &Path, bytes: Bytes) -> Result<Schema> {
         let origin = Origin::Stream(name.to_owned());
         self.0.infer(self.0.begin_stream(&origin, bytes)?, &origin, STREAM_SAMPLE_BYTES)
