@@ -110,7 +110,7 @@ def test_files_of_a_folder_and_other_names(tmp_path: Path) -> None:
     assert sorted(row["a"] for row in read(folder)) == [0, 1]
     (tmp_path / "t.dat").write_bytes((folder / "0.avro").read_bytes())
     assert read(tmp_path / "t.dat") == [{"a": 0}]
-    with pytest.raises(lightship.Error, match="`header` is an option of CSV and Excel, but .* is Avro"):
+    with pytest.raises(lightship.Error, match=r"`header` is an option of CSV and Excel, but .* is Avro"):
         read(f"{tmp_path / 't.dat'}?header=false")
 
 
@@ -122,9 +122,9 @@ def test_what_is_damaged_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "t.avro"
     for length in (3, 40, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(lightship.Error, match="t.avro: incomplete or damaged Avro file"):
+        with pytest.raises(lightship.Error, match=r"t\.avro: incomplete or damaged Avro file"):
             read(path)
     for at in (len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
-        with pytest.raises(lightship.Error, match="t.avro: incomplete or damaged Avro file"):
+        with pytest.raises(lightship.Error, match=r"t\.avro: incomplete or damaged Avro file"):
             read(path)

@@ -86,7 +86,7 @@ def test_sheets_are_named(book: openpyxl.Workbook, tmp_path: Path) -> None:
     assert read(f"{path}?sheet=People %26 more", "select n from {} limit 1") == {"n": [1]}
     with pytest.raises(lightship.Error, match=r"no sheet `Nothing`; its sheets are `Hidden`, `People & more`, `Other`"):
         read(f"{path}?sheet=Nothing")
-    with pytest.raises(lightship.Error, match="`delimiter` is an option of CSV, but .* is Excel"):
+    with pytest.raises(lightship.Error, match=r"`delimiter` is an option of CSV, but .* is Excel"):
         read(f"{path}?delimiter=;")
 
 
