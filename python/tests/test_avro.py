@@ -124,6 +124,9 @@ def test_what_is_damaged_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(lightship.Error, match=r"t\.avro: incomplete or damaged Avro file"):
             read(path)
+    path.write_bytes(b"a,b\n")
+    with pytest.raises(lightship.Error, match=r"t\.avro: not an Avro file"):
+        read(path)
     for at in (len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         with pytest.raises(lightship.Error, match=r"t\.avro: incomplete or damaged Avro file"):

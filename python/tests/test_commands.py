@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
@@ -379,6 +380,11 @@ def _(reader: Reader) -> None:
     (reader.folder / "data/2024-01.csv").write_text("a\n1\n")
     (reader.folder / "sales.csv").write_text("person,amount\nann,3\n")
     (reader.folder / "export.csv").write_text("1;x\n2;y\n")
+    book = openpyxl.Workbook()
+    sheet = book.create_sheet("2024")
+    for row in (["region", "amount"], ["north", 3], ["south", 4.5]):
+        sheet.append(row)
+    book.save(reader.folder / "report.xlsx")
 
 
 @needs("docs/guide/flight.md")

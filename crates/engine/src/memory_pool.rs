@@ -13,9 +13,14 @@ use datafusion::execution::memory_pool::{
 const MERGE: &str = "ExternalSorterMerge";
 /// This part of the memory is only for consumers that can't spill.
 const KEPT_PART: usize = 4;
-/// All merges together get at most this part of the memory, and so much is kept for them: a sort merges what it has in memory
-/// before it spills, which takes up to as much again.
+/// Merges get at most this part of the memory, divided by their number, and so much is kept for them: a sort merges what it has
+/// in memory before it spills, which takes up to as much again.
 const MERGE_PART: usize = 2;
+/// Merges leave this part free for what reads from them, or half of what is free if that is less.
+const READER_PART: usize = 8;
+/// A consumer that can spill gets this part of the memory if it is free, however small its share is: each place where a plan
+/// divides rows may spill, so that there can be dozens, and a sort with less than a batch has nothing to spill.
+const SHARE_PART_MIN: usize = 16;
 
 /// Divides memory between consumers as DataFusion's `FairSpillPool` does: each consumer that can spill gets an equal share
 /// of what the others leave. In addition a part is kept for those that can't spill, because a sort that has filled the
@@ -32,6 +37,8 @@ struct Used {
     merges: usize,
     /// Of consumers that can spill.
     spillable_bytes: usize,
+    /// Of merges.
+    merge_bytes: usize,
     other_bytes: usize,
 }
 
@@ -46,16 +53,20 @@ impl QueryMemory {
 
     /// The most that a reservation can have now.
     fn limit(&self, used: &Used, reservation: &MemoryReservation) -> usize {
-        let kept = self.bytes_max / if used.merges > 0 { MERGE_PART } else { KEPT_PART };
+        let (max, size) = (self.bytes_max, reservation.size());
+        let kept = max / if used.merges > 0 { MERGE_PART } else { KEPT_PART };
+        let fixed = used.merge_bytes + used.other_bytes;
         if reservation.consumer().can_spill() {
-            return (self.bytes_max - used.other_bytes.max(kept).min(self.bytes_max)) / used.spillers.max(1);
+            let all = max - fixed.max(kept).min(max);
+            let free = all.saturating_sub(used.spillable_bytes);
+            return (all / used.spillers.max(1)).max((size + free).min(max / SHARE_PART_MIN));
         }
-        let all = self.bytes_max.saturating_sub(used.spillable_bytes).max(kept);
-        let free = all.saturating_sub(used.other_bytes);
-        match is_merge(reservation.consumer()) {
-            true => (reservation.size() + free).min(self.bytes_max / MERGE_PART / used.merges.max(1)),
-            false => reservation.size() + free,
+        let free = max.saturating_sub(used.spillable_bytes).max(kept).saturating_sub(fixed);
+        if is_merge(reservation.consumer()) {
+            let left = free.saturating_sub(max / READER_PART).max(free / 2);
+            return (size + left).min(max / MERGE_PART / used.merges.max(1));
         }
+        size + free
     }
 }
 
@@ -65,7 +76,13 @@ fn is_merge(consumer: &MemoryConsumer) -> bool {
 
 impl Used {
     fn count(&mut self, consumer: &MemoryConsumer) -> &mut usize {
-        if consumer.can_spill() { &mut self.spillable_bytes } else { &mut self.other_bytes }
+        if consumer.can_spill() {
+            &mut self.spillable_bytes
+        } else if is_merge(consumer) {
+            &mut self.merge_bytes
+        } else {
+            &mut self.other_bytes
+        }
     }
 }
 
@@ -113,7 +130,7 @@ impl MemoryPool for QueryMemory {
 
     fn reserved(&self) -> usize {
         let used = self.used();
-        used.spillable_bytes + used.other_bytes
+        used.spillable_bytes + used.merge_bytes + used.other_bytes
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -161,6 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn however_many_can_spill_each_gets_a_little_while_there_is_some() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(1600));
+        let idle: Vec<_> = (0..46).map(|_| register(&pool, "RepartitionExec[0]", true)).collect();
+        let sorts = [0, 1].map(|i| register(&pool, &format!("ExternalSorter[{i}]"), true));
+        for sort in &sorts {
+            sort.try_grow(101).unwrap_err();
+            sort.try_grow(100).unwrap();
+            sort.try_grow(1).unwrap_err();
+        }
+        let join = register(&pool, "HashJoinInput", false);
+        join.try_grow(1300).unwrap();
+        // 100 are left.
+        idle[0].try_grow(101).unwrap_err();
+        idle[0].try_grow(100).unwrap();
+        idle[1].try_grow(7).unwrap_err();
+        idle[1].try_grow(6).unwrap();
+    }
+
+    #[test]
     fn merges_leave_memory_for_what_reads_them() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(1000));
         let merges = [0, 1].map(|i| register(&pool, &format!("ExternalSorterMerge[{i}]"), false));
@@ -172,6 +208,25 @@ mod tests {
         reader.try_grow(500).unwrap();
         reader.try_grow(1).unwrap_err();
         reader.free();
+        // Beside a join that has most of the memory, too.
+        for merge in &merges {
+            merge.free();
+        }
+        let join = register(&pool, "HashJoinInput", false);
+        join.try_grow(700).unwrap();
+        // 300 are free, and 125 stay so.
+        merges[0].try_grow(176).unwrap_err();
+        merges[0].try_grow(175).unwrap();
+        // Then half of what is free, step by step.
+        merges[1].try_grow(63).unwrap_err();
+        merges[1].try_grow(62).unwrap();
+        merges[0].try_grow(31).unwrap();
+        reader.try_grow(32).unwrap();
+        drop((join, reader));
+        for merge in &merges {
+            merge.free();
+        }
+        merges.iter().for_each(|merge| merge.try_grow(250).unwrap());
         let sorts = [0, 1].map(|i| register(&pool, &format!("ExternalSorter[{i}]"), true));
         for sort in &sorts {
             sort.try_grow(251).unwrap_err();

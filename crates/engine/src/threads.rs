@@ -27,6 +27,17 @@ const PLANNED_MAX: usize = 64;
 /// The name of each thread, by which a panic hook recognises panics of queries.
 pub const THREAD_NAME: &str = "lightship-query";
 
+/// Starts a thread of its own for reading that may wait, or that borrows from what it reads.
+///
+/// # Errors
+/// When the system can't start a thread.
+pub(crate) fn spawn<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<std::thread::JoinHandle<T>> {
+    let thread = std::thread::Builder::new().name(THREAD_NAME.into()).spawn(work);
+    thread.map_err(|e| EngineError::Internal(format!("cannot start a thread for a query: {e}")))
+}
+
 /// The engine's threads. Dropping this drops all work on them without waiting for it.
 pub(crate) struct Threads {
     /// `Some` until it is dropped.

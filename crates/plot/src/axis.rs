@@ -80,7 +80,9 @@ impl Ranged for Scale {
     fn map(&self, value: &f64, (first, last): (i32, i32)) -> i32 {
         let at = |value: f64| if self.axis.log { value.log10() } else { value };
         let (low, high) = (at(self.span.start), at(self.span.end));
-        first + ((at(*value) - low) / (high - low) * f64::from(last - first)).round() as i32
+        // What the axis can't show, such as 0 on a logarithmic one, is at its end.
+        let part = ((at(*value) - low) / (high - low)).clamp(0.0, 1.0);
+        first + (part * f64::from(last - first)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
@@ -214,5 +216,20 @@ mod tests {
         assert_eq!(ticks(Axis::log("x").seconds(), &[2e-5, 2e-2]), ["100 us", "1 ms", "10 ms"]);
         assert!(!ticks(Axis::doubling("x"), &[]).is_empty());
         assert!(!ticks(Axis::log("x"), &[]).is_empty());
+    }
+
+    #[test]
+    fn values_that_an_axis_cannot_show_are_at_its_end() {
+        for axis in [Axis::log("x"), Axis::doubling("x"), Axis::linear("x")] {
+            let scale = axis.scale([0.0, 1.0, 5.0].into_iter());
+            let pixels = [-1.0, 0.0, f64::NAN, f64::NEG_INFINITY, f64::INFINITY, f64::MAX];
+            assert_eq!(
+                pixels.map(|value| scale.map(&value, (10, 90))),
+                [10, 10, 10, 10, 90, 90],
+                "{scale:?}"
+            );
+            // Vertical axes run upwards.
+            assert_eq!(scale.map(&0.0, (90, 10)), 90);
+        }
     }
 }

@@ -145,7 +145,7 @@ fn objects_take_the_options_of_files() {
     for (uri, words) in [
         ("s3://options/semicolons.csv?delimiter=ab", "delimiter"),
         ("s3://options/semicolons.csv?colour=red", "unknown option `colour`"),
-        ("s3://options/array.json?format=avro", "format"),
+        ("s3://options/array.json?format=orc", "format"),
     ] {
         let outcome = with_s3(&["fetch", uri, "select 1"]);
         assert!(matches!(outcome.code, Some(USAGE | SOURCE)) && outcome.stderr.contains(words), "{outcome}");

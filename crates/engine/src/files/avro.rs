@@ -23,6 +23,9 @@ use super::input::{FilePath, Input};
 use super::wide_keys::with_wide_keys;
 use crate::error::{EngineError, Result};
 
+/// How files begin.
+pub(super) const MAGIC: &[u8] = b"Obj\x01";
+
 /// Bytes of the marker that ends the header and each block.
 const MARKER_BYTES: usize = 16;
 
@@ -103,6 +106,11 @@ impl Format for Avro {
 fn open(path: &FilePath) -> Result<(HeaderInfo, BufReader<Input>)> {
     let input = path.open().map_err(|e| unreadable(path, "Avro", &e))?;
     let mut input = BufReader::with_capacity(CHUNK_BYTES, input);
+    let first = input.fill_buf().map_err(|e| unreadable(path, "Avro", &e))?;
+    if !first.starts_with(&MAGIC[..first.len().min(MAGIC.len())]) {
+        let message = format!("{}: not an Avro file", path.display());
+        return Err(EngineError::bad_file(message, "name its format, as in --input-format csv"));
+    }
     let header = read_header_info(&mut input).map_err(|e| unreadable(path, "Avro", &e))?;
     Ok((header, input))
 }

@@ -82,7 +82,7 @@ impl FileKind {
         let format = match text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii_start() {
             [b'P', b'A', b'R', b'1', ..] => Parquet,
             [b'A', b'R', b'R', b'O', b'W', b'1', ..] | [0xff, 0xff, 0xff, 0xff, ..] => Arrow,
-            [b'O', b'b', b'j', 1, ..] => Avro,
+            text if text.starts_with(avro::MAGIC) => Avro,
             text if excel::is_workbook(text) => Excel,
             _ if is_binary => {
                 return Err(EngineError::bad_file(

@@ -22,6 +22,7 @@ use super::bytes::{Bytes, peek_line};
 use super::columns;
 use super::kind::FileKind;
 use crate::error::{EngineError, Result};
+use crate::threads;
 
 /// Batches that wait for the query.
 const BATCHES_WAITING: usize = 2;
@@ -121,8 +122,13 @@ impl PartitionStream for Stdin {
         match self.bytes.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(bytes) => {
                 let (schema, format) = (self.schema.clone(), self.format.clone());
-                // A thread of its own, which may wait for more input for as long as it takes.
-                std::thread::spawn(move || read(format.as_ref(), bytes, schema, batch_rows, &sender));
+                let failing = sender.clone();
+                // It may wait for more input for as long as it takes.
+                let spawned =
+                    threads::spawn(move || read(format.as_ref(), bytes, schema, batch_rows, &sender));
+                if let Err(error) = spawned {
+                    let _ = failing.try_send(Err(error));
+                }
             }
             None => {
                 let message = format!("{NAME} can be read only once");

@@ -122,6 +122,6 @@ impl Format for Excel {
         }
         let sheet = Worksheet::open(&part.path, self.0.sheet.as_deref())?;
         let reader = SheetReader::new(self.0.clone(), part.path, wanted.clone(), batch_rows);
-        Ok(reader.read(sheet))
+        reader.read(sheet)
     }
 }

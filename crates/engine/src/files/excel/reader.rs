@@ -1,7 +1,7 @@
 //! The rows of a sheet as batches of typed columns.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -16,6 +16,7 @@ use crate::error::{EngineError, Result};
 use crate::files::by_name::{Batches, Wanted, until_end};
 use crate::files::input::FilePath;
 use crate::files::values;
+use crate::threads;
 
 /// Batches that wait for the query.
 const BATCHES_WAITING: usize = 2;
@@ -45,33 +46,28 @@ impl SheetReader {
     }
 
     /// The rows of a sheet. A thread of its own reads it: the cells borrow from the workbook.
-    pub(super) fn read(mut self, mut sheet: Worksheet) -> Batches {
+    pub(super) fn read(mut self, mut sheet: Worksheet) -> Result<Batches> {
         self.sheet.clone_from(&sheet.name);
         let (sender, receiver) = sync_channel(BATCHES_WAITING);
         let runtime = Handle::try_current();
-        let thread = std::thread::spawn(move || {
+        let thread = threads::spawn(move || {
             let _entered = runtime.as_ref().ok().map(Handle::enter);
-            // The last message says how it ended.
-            let ended = catch_unwind(AssertUnwindSafe(|| {
-                let rest = sheet.rows(|row| self.add(row, &sender)).and_then(|()| self.batch());
-                let _ = rest.map_or_else(
-                    |error| sender.send(Err(error)),
-                    |rest| rest.map_or(Ok(()), |rest| sender.send(Ok(Some(rest)))),
-                );
-                let _ = sender.send(Ok(None));
-            }));
-            drop(sender);
-            ended.unwrap_or_else(|panic| resume_unwind(panic));
-        });
+            let rest = sheet.rows(|row| self.add(row, &sender)).and_then(|()| self.batch());
+            // The last message says how it ended; nobody may want to know.
+            let _ = match rest {
+                Ok(Some(rest)) => sender.send(Ok(Some(rest))).and_then(|()| sender.send(Ok(None))),
+                ended => sender.send(ended),
+            };
+        })?;
         let mut thread = Some(thread);
-        Box::new(until_end(move || match receiver.recv() {
+        Ok(Box::new(until_end(move || match receiver.recv() {
             Ok(message) => message,
             // The caller reports a panic of a reader.
             Err(_) => match thread.take().map(std::thread::JoinHandle::join) {
                 Some(Err(panic)) => resume_unwind(panic),
                 _ => Ok(None),
             },
-        }))
+        })))
     }
 
     /// Takes a row. Returns whether more are wanted.
