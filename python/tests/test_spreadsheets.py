@@ -113,6 +113,19 @@ def test_options_of_values(book: openpyxl.Workbook, tmp_path: Path) -> None:
         read(f"{path}?sheet=Other&sample=1")
 
 
+def test_ranges_of_cells(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["Sales of 2024"], [], ["region", "amount", "note"], ["north", 3, "x"], ["south", 4, None], ["all", 7]):
+        book.active.append(row)
+    path = tmp_path / "people.xlsx"
+    book.save(path)
+    assert read(f"{path}?range=A3:B5") == {"region": ["north", "south"], "amount": [3, 4]}
+    assert read(f"{path}?range=B3:") == {"amount": [3, 4, 7], "note": ["x", None, None]}
+    assert read(f"{path}?range=a4:a&header=false") == {"column_1": ["north", "south", "all"]}
+    with pytest.raises(lightship.Error, match=r"range=A3: expected cells, as in A3:D100"):
+        read(f"{path}?range=A3")
+
+
 def test_other_workbooks(tmp_path: Path) -> None:
     frame = pandas.DataFrame(
         {

@@ -4,6 +4,7 @@
 //! same names, and end up in the same place.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use crate::{Result, SourceError};
 
 /// The names of all options.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "format",
     "compression",
     "encoding",
@@ -27,6 +28,7 @@ const NAMES: [&str; 12] = [
     "all-text",
     "sample",
     "sheet",
+    "range",
 ];
 
 /// What a query part can't hold as it is.
@@ -69,7 +71,7 @@ impl FileFormat {
             "header" | "null" => &[Self::Csv, Self::Excel],
             "compression" | "encoding" => &[Self::Csv, Self::Json],
             "types" | "all-text" | "sample" => &[Self::Csv, Self::Json, Self::Excel],
-            "sheet" => &[Self::Excel],
+            "sheet" | "range" => &[Self::Excel],
             _ => &[Self::Parquet, Self::Csv, Self::Json, Self::Arrow, Self::Avro, Self::Excel],
         }
     }
@@ -126,6 +128,17 @@ pub struct FileOptions {
     pub sample: Option<Sample>,
     /// `sheet`: the name of the sheet of a workbook to read.
     pub sheet: Option<String>,
+    /// `range`: the cells of the sheet to read.
+    pub range: Option<CellRange>,
+}
+
+/// Cells of a sheet, by rows and columns from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellRange {
+    /// Their rows.
+    pub rows: RangeInclusive<u32>,
+    /// Their columns.
+    pub columns: RangeInclusive<u32>,
 }
 
 impl FileOptions {
@@ -184,6 +197,7 @@ impl FileOptions {
             "all-text" => self.all_text = boolean(value)?,
             "sample" => self.sample = Some(value.parse()?),
             "sheet" => self.sheet = Some(value.to_owned()),
+            "range" => self.range = Some(value.parse()?),
             other => return Err(format!("unknown option `{other}`; expected {}", NAMES.join(", "))),
         }
         Ok(())
@@ -203,6 +217,7 @@ impl FileOptions {
             ("all-text", self.all_text),
             ("sample", self.sample.is_some()),
             ("sheet", self.sheet.is_some()),
+            ("range", self.range.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
         given.filter(|name| !FileFormat::with_option(name).contains(&format)).collect()
@@ -322,6 +337,38 @@ impl FromStr for Sample {
     }
 }
 
+impl FromStr for CellRange {
+    type Err = String;
+
+    /// Parses `A3:D100`; without a row or a column after the colon, all that follow.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let expected = || "expected cells, as in A3:D100, A3:D or A3:".to_owned();
+        let (first, last) = text.split_once(':').ok_or_else(expected)?;
+        let (Some((Some(column), Some(row))), Some((last_column, last_row))) = (cell(first), cell(last))
+        else {
+            return Err(expected());
+        };
+        let (last_column, last_row) = (last_column.unwrap_or(u32::MAX), last_row.unwrap_or(u32::MAX));
+        if column > last_column || row > last_row {
+            return Err(expected());
+        }
+        Ok(Self { rows: row..=last_row, columns: column..=last_column })
+    }
+}
+
+/// The column and the row of a cell such as `C4`, from 0, as far as they are given.
+fn cell(name: &str) -> Option<(Option<u32>, Option<u32>)> {
+    let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+    let (letters, number) = name.split_at(digits);
+    let column = letters.bytes().try_fold(0_u32, |column, letter| {
+        let place =
+            letter.is_ascii_alphabetic().then(|| u32::from(letter.to_ascii_uppercase() - b'A') + 1)?;
+        column.checked_mul(26)?.checked_add(place)
+    })?;
+    let row = if number.is_empty() { None } else { Some(number.parse::<u32>().ok()?.checked_sub(1)?) };
+    Some((column.checked_sub(1), row))
+}
+
 /// Columns and their types, as in `a=text,"b, c"=decimal(20,4)`.
 fn types(text: &str) -> std::result::Result<Vec<(String, DataType)>, String> {
     let mut found = Vec::new();
@@ -409,6 +456,21 @@ mod tests {
 
     fn parse(query: &str) -> FileOptions {
         FileOptions::parse(query).unwrap()
+    }
+
+    #[test]
+    fn ranges_of_cells_are_parsed() {
+        let range = |text: &str| text.parse::<CellRange>().map(|range| (range.rows, range.columns));
+        assert_eq!(range("A1:A1"), Ok((0..=0, 0..=0)));
+        assert_eq!(range("b3:Aa100"), Ok((2..=99, 1..=26)));
+        assert_eq!(range("A3:D"), Ok((2..=u32::MAX, 0..=3)));
+        assert_eq!(range("A3:"), Ok((2..=u32::MAX, 0..=u32::MAX)));
+        assert_eq!(range("A3:9"), Ok((2..=8, 0..=u32::MAX)));
+        for wrong in
+            ["", "A3", "A:B2", "3:B4", "B1:A2", "A2:A1", "A0:B2", "A1:ZZZZZZZZ9", "A1:B2:C3", "Ä1:B2"]
+        {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

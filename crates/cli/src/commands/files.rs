@@ -51,6 +51,9 @@ pub(crate) struct FileArgs {
     /// Name of the sheet of a workbook. [default: the first that is shown]
     #[arg(long, value_name = "NAME")]
     sheet: Option<String>,
+    /// Cells of the sheet, as in A3:D100, A3:D or A3:, of which the first row has the names. [default: all]
+    #[arg(long, value_name = "CELLS")]
+    range: Option<String>,
 }
 
 impl FileArgs {
@@ -65,6 +68,7 @@ impl FileArgs {
             ("types", &self.types),
             ("sample", &self.sample),
             ("sheet", &self.sheet),
+            ("range", &self.range),
         ];
         let texts = texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
         let nulls = self.null.iter().map(|null| ("null", null.clone()));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
-use lightship_sources::file_options::{FileOptions, Sample};
+use lightship_sources::file_options::{CellRange, FileOptions, Sample};
 
 use self::reader::SheetReader;
 use self::workbook::Worksheet;
@@ -28,6 +28,7 @@ pub(super) struct Excel(Arc<SheetRules>);
 struct SheetRules {
     /// `None` is the first sheet that is shown.
     sheet: Option<String>,
+    range: Option<CellRange>,
     /// Whether the first row that has a value has the names of the columns.
     has_header: bool,
     /// Texts that are NULL, besides the empty one.
@@ -47,6 +48,7 @@ impl Excel {
     pub(super) fn new(options: &FileOptions) -> Self {
         Self(Arc::new(SheetRules {
             sheet: options.sheet.clone(),
+            range: options.range.clone(),
             has_header: options.header.unwrap_or(true),
             nulls: options.nulls.clone(),
             types: options.types.clone(),
@@ -73,7 +75,7 @@ impl Format for Excel {
 
     fn columns(&self, path: &FilePath) -> Result<Schema> {
         let rules = &*self.0;
-        let mut sheet = Worksheet::open(path, rules.sheet.as_deref())?;
+        let mut sheet = Worksheet::open(path, rules)?;
         let mut found: BTreeMap<u32, (String, Guess)> = BTreeMap::new();
         let mut is_header = rules.has_header;
         let mut left = match rules.sample {
@@ -120,7 +122,7 @@ impl Format for Excel {
         if part.range.start > 0 || part.range.end == 0 {
             return Ok(Box::new(std::iter::empty()));
         }
-        let sheet = Worksheet::open(&part.path, self.0.sheet.as_deref())?;
+        let sheet = Worksheet::open(&part.path, &self.0)?;
         let reader = SheetReader::new(self.0.clone(), part.path, wanted.clone(), batch_rows);
         reader.read(sheet)
     }

@@ -6,7 +6,10 @@ use calamine::{
     Cell, Data, DataRef, Error, Ods, Reader as _, Sheet, SheetType, SheetVisible, Xls, Xlsb, Xlsx,
 };
 
+use super::SheetRules;
 use super::cell::Value;
+use lightship_sources::file_options::CellRange;
+
 use crate::error::{EngineError, Result};
 use crate::files::binary::unreadable;
 use crate::files::input::{FilePath, Input};
@@ -97,12 +100,14 @@ pub(super) struct Worksheet {
     path: FilePath,
     book: Book,
     pub(super) name: String,
+    range: Option<CellRange>,
 }
 
 impl Worksheet {
-    /// Opens the sheet of this name, or the first one that is shown.
-    pub(super) fn open(path: &FilePath, name: Option<&str>) -> Result<Self> {
+    /// Opens the sheet that is asked for, or the first one that is shown.
+    pub(super) fn open(path: &FilePath, rules: &SheetRules) -> Result<Self> {
         let book = Book::open(path)?;
+        let name = rules.sheet.as_deref();
         let sheets = || book.sheets().iter().filter(|sheet| sheet.typ == SheetType::WorkSheet);
         let found = match name {
             Some(name) => sheets().find(|sheet| sheet.name == name),
@@ -119,13 +124,14 @@ impl Worksheet {
             }));
         };
         let name = found.name.clone();
-        Ok(Self { path: path.clone(), book, name })
+        Ok(Self { path: path.clone(), book, name, range: rules.range.clone() })
     }
 
     /// Passes on all rows that have a value, until `give` returns false.
     pub(super) fn rows(&mut self, mut give: impl FnMut(Row) -> Result<bool>) -> Result<()> {
         let (path, name) = (&self.path, self.name.as_str());
-        let mut rows = Rows { row: Row { number: 0, cells: Vec::new() }, give: &mut give };
+        let row = Row { number: 0, cells: Vec::new() };
+        let mut rows = Rows { row, range: self.range.as_ref(), give: &mut give };
         match &mut self.book {
             Book::Xlsx(book) => {
                 let fail = |error| failed(path, Error::Xlsx(error));
@@ -152,12 +158,19 @@ impl Worksheet {
 struct Rows<'a> {
     /// The row of the last cell.
     row: Row,
+    /// `None` for all.
+    range: Option<&'a CellRange>,
     give: &'a mut dyn FnMut(Row) -> Result<bool>,
 }
 
 impl Rows<'_> {
     /// Takes a cell of a row, from 0. Returns whether more are wanted.
     fn add(&mut self, row: u32, column: u32, value: Option<Value>) -> Result<bool> {
+        if let Some(range) = self.range
+            && !(range.rows.contains(&row) && range.columns.contains(&column))
+        {
+            return Ok(true);
+        }
         let number = row.saturating_add(1);
         let mut is_wanted = true;
         if number != self.row.number {
