@@ -28,6 +28,10 @@ impl FileKind {
     /// The kind that a file's name stands for, and the end of the name that does.
     pub(super) fn by_name(path: &Path) -> Option<(Self, String)> {
         use file_options::FileFormat::{Arrow, Avro, Csv, Excel, Json, Parquet};
+        // Excel's note of who has a workbook open.
+        if path.file_name()?.as_encoded_bytes().starts_with(b"~$") {
+            return None;
+        }
         let own = path.extension()?.to_str()?;
         let (inner, compression) = match is_compressed(path) {
             true => (Path::new(path.file_stem()?), Some(own)),
@@ -156,7 +160,7 @@ fn listed(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lightship_sources::file_options::FileFormat::{Arrow, Csv, Json, Parquet};
+    use lightship_sources::file_options::FileFormat::{Arrow, Avro, Csv, Excel, Json, Parquet};
 
     use super::*;
 
@@ -175,6 +179,9 @@ mod tests {
             ("a.gz", None),
             ("csv", None),
             ("a.md", None),
+            ("a.avro", Some((Avro, None, "avro"))),
+            ("a.xlsx", Some((Excel, None, "xlsx"))),
+            ("~$a.xlsx", None),
         ] {
             let found = FileKind::by_name(Path::new(name));
             let found = found.as_ref().map(|(kind, suffix)| (kind.format, kind.delimiter, suffix.as_str()));
@@ -186,7 +193,10 @@ mod tests {
     fn contents_say_what_a_file_is() {
         let packed = zstd::encode_all(&b"  {\"a\": 1}"[..], 1).unwrap();
         let wide: Vec<u8> = "\u{feff}a;b\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let cases: [(&[u8], _); 9] = [
+        let cases: [(&[u8], _); 12] = [
+            (b"Obj\x01....", Avro),
+            (b"PK\x03\x04....", Excel),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", Excel),
             (b"PAR1....", Parquet),
             (b"ARROW1\0\0", Arrow),
             (b"\xff\xff\xff\xff\x10\0\0\0", Arrow),
