@@ -25,6 +25,9 @@ const SHARE_PART_MIN: usize = 16;
 /// Divides memory between consumers as DataFusion's `FairSpillPool` does: each consumer that can spill gets an equal share
 /// of what the others leave. In addition a part is kept for those that can't spill, because a sort that has filled the
 /// memory needs some to spill, and merges leave some for what reads them.
+///
+/// As there, the limit can be exceeded: a share is granted even if others have more than theirs, which they had before there were
+/// so many, or by [`SHARE_PART_MIN`]. They spill when they next ask for more.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes_max: usize,

@@ -3,7 +3,7 @@
 use arrow_schema::{ArrowError, DataType, Schema};
 
 use super::arrow_messages::Reader;
-use super::binary::{fit, unreadable};
+use super::binary::{fit, projection, unreadable};
 use super::by_name::{Batches, FilePart, Format, Wanted};
 use super::columns;
 use super::input::{FilePath, Input};
@@ -42,12 +42,8 @@ impl Format for Ipc {
         let path = part.path.clone();
         let mut reader = open(&path)?;
         let places = wanted.places(&path, reader.schema())?;
-        // The reader returns columns in the order of the file: convert the positions to that order.
-        let mut sorted: Vec<usize> = places.iter().flatten().copied().collect();
-        sorted.sort_unstable();
-        let find = |place: Option<usize>| place.and_then(|place| sorted.binary_search(&place).ok());
-        let places: Vec<Option<usize>> = places.into_iter().map(find).collect();
-        reader.project(sorted);
+        let (read, places) = projection(&places);
+        reader.project(read);
         let is_read = match reader.batch_count() {
             Some(count) => {
                 reader.keep(own_batches(count, &part));

@@ -1,7 +1,6 @@
 //! Avro object container files: a header with the schema, then blocks of rows with a marker after each.
 //!
-//! Blocks are found and checked here, and decoded by arrow-avro. Its own reader of whole files takes a file that ends within
-//! a block for complete, and one whose blocks are longer than their rows for endless.
+//! Blocks are found and checked here, and decoded by arrow-avro, whose own readers of whole files are not used (decision 0032).
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek as _, SeekFrom};
 use std::ops::Range;
@@ -16,7 +15,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt as _, StreamExt as _};
 
-use super::binary::{fit, unreadable};
+use super::binary::{fit, projection, unreadable};
 use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
 use super::columns;
 use super::input::{FilePath, Input};
@@ -65,38 +64,38 @@ impl Format for Avro {
         let mut decoder = Decoder::new(header, batch_rows);
         let all = decoder.schema(&path)?;
         let places = wanted.places(&path, &all)?;
-        let mut read: Vec<usize> = places.iter().flatten().copied().collect();
-        read.sort_unstable();
+        let (mut read, places) = projection(&places);
         if read.is_empty() {
             // Rows of no columns could not be counted.
             read.extend((!all.fields().is_empty()).then_some(0));
         }
-        let find = |place: Option<usize>| place.and_then(|place| read.binary_search(&place).ok());
-        let places: Vec<_> = places.into_iter().map(find).collect();
         decoder.projection = Some(read).filter(|read| read.len() < all.fields().len());
         let mut blocks = Blocks::new(input, &decoder.header, part.range, part.bytes)
             .map_err(|e| unreadable(&path, "Avro", &e))?;
         let wanted = wanted.clone();
-        let mut decoded = Decoded { rows: 0, batches: Vec::new().into_iter() };
+        let mut decoded: Option<Decoded> = None;
         Ok(until_end(move || {
             loop {
-                if let Some(batch) = decoded.batches.next() {
-                    return fit(&path, &batch, &places, &wanted).map(Some);
+                if let Some(group) = &mut decoded {
+                    if let Some(batch) = group.next().map_err(|e| unreadable(&path, "Avro", &e))? {
+                        return fit(&path, &batch, &places, &wanted).map(Some);
+                    }
+                    if group.read != group.told {
+                        let message = format!(
+                            "{}: incomplete or damaged Avro file: blocks before byte {} say that they have {} rows, but \
+                             have {}",
+                            path.display(),
+                            blocks.position,
+                            group.told,
+                            group.read
+                        );
+                        return Err(EngineError::bad_file(message, "write the file again"));
+                    }
                 }
                 let Some(group) = blocks.next().map_err(|e| unreadable(&path, "Avro", &e))? else {
                     return Ok(None);
                 };
-                decoded = decoder.decode(&group).map_err(|e| unreadable(&path, "Avro", &e))?;
-                if decoded.rows != group.rows {
-                    let (told, read) = (group.rows, decoded.rows);
-                    let message = format!(
-                        "{}: incomplete or damaged Avro file: blocks before byte {} say that they have {told} rows, but have \
-                         {read}",
-                        path.display(),
-                        blocks.position
-                    );
-                    return Err(EngineError::bad_file(message, "write the file again"));
-                }
+                decoded = Some(decoder.decode(group).map_err(|e| unreadable(&path, "Avro", &e))?);
             }
         }))
     }
@@ -151,7 +150,7 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// Where the first marker ends that begins at an offset or later; the size of the file if there is none.
+    /// The end of the first marker at or after an offset; the size of the file if there is none.
     fn after_marker(&mut self, offset: u64) -> io::Result<u64> {
         self.input.seek(SeekFrom::Start(offset))?;
         let finder = memchr::memmem::Finder::new(&self.marker).into_owned();
@@ -223,10 +222,22 @@ impl Blocks {
     }
 }
 
-/// The rows of a group.
+/// The rows of a group, decoded as they are asked for: there may be many more bytes of them than of the group.
 struct Decoded {
-    rows: u64,
-    batches: std::vec::IntoIter<RecordBatch>,
+    reader: AsyncAvroFileReader<InMemory>,
+    /// How many rows the blocks say that they have.
+    told: u64,
+    /// How many have been decoded.
+    read: u64,
+}
+
+impl Decoded {
+    fn next(&mut self) -> Result<Option<RecordBatch>, AvroError> {
+        // It never waits.
+        let batch = self.reader.next().now_or_never().flatten().transpose()?;
+        self.read += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+        Ok(batch)
+    }
 }
 
 /// Decodes blocks.
@@ -264,15 +275,8 @@ impl Decoder {
         Ok(reader?.schema().as_ref().clone())
     }
 
-    fn decode(&self, group: &Group) -> Result<Decoded, AvroError> {
-        let mut reader = self.reader(group.bytes.clone())?;
-        let mut batches = Vec::new();
-        // It never waits.
-        while let Some(Some(batch)) = reader.next().now_or_never() {
-            batches.push(batch?);
-        }
-        let rows = batches.iter().map(|batch: &RecordBatch| batch.num_rows() as u64).sum();
-        Ok(Decoded { rows, batches: batches.into_iter() })
+    fn decode(&self, group: Group) -> Result<Decoded, AvroError> {
+        Ok(Decoded { reader: self.reader(group.bytes)?, told: group.rows, read: 0 })
     }
 }
 
@@ -303,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of blocks with so many rows each, which are numbered.
+    /// A file that has a block for each of these numbers of rows. Column `n` numbers the rows from 0.
     fn file(blocks: &[usize], codec: Option<CompressionCodec>) -> Vec<u8> {
         let mut next = 0;
         let batches: Vec<RecordBatch> = blocks.iter().map(|rows| batch(&mut next, *rows)).collect();
@@ -382,6 +386,32 @@ mod tests {
             let ended = std::panic::catch_unwind(|| read(&bytes, 0..size));
             prop_assert!(ended.is_err() || ended.is_ok_and(|read| read.map_or(true, |read| read.len() <= 48)));
         }
+    }
+
+    #[test]
+    fn rows_that_take_no_bytes_are_read_one_batch_after_the_other() {
+        let schema = br#"{"type":"record","name":"R","fields":[{"name":"n","type":"null"}]}"#;
+        let marker = [7; MARKER_BYTES];
+        let mut bytes = MAGIC.to_vec();
+        // One pair of metadata, and no more.
+        bytes.extend([2, 22]);
+        bytes.extend(b"avro.schema");
+        bytes.extend([(2 * schema.len() % 128) as u8 | 0x80, (2 * schema.len() / 128) as u8]);
+        bytes.extend(schema);
+        bytes.push(0);
+        bytes.extend(marker);
+        // A block of 2^34 rows in 0 bytes.
+        bytes.extend([0x80, 0x80, 0x80, 0x80, 0x80, 1, 0]);
+        bytes.extend(marker);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, &bytes).unwrap();
+        let path: FilePath = file.path().to_owned().into();
+        let table = Arc::new(Avro.columns(&path).unwrap());
+        let wanted = Wanted { schema: table.clone(), table, indices: vec![0] };
+        let part = FilePart { path, bytes: bytes.len() as u64, changed: 0, range: 0..bytes.len() as u64 };
+        let first: Vec<usize> =
+            Avro.read(part, &wanted, 100).unwrap().take(3).map(|batch| batch.unwrap().num_rows()).collect();
+        assert_eq!(first, [100; 3]);
     }
 
     #[test]

@@ -27,6 +27,15 @@ pub(super) fn unreadable(path: &Path, format: &str, error: &(dyn Error + 'static
     }
 }
 
+/// The columns of a file to read, in its order, and the position of each wanted column among them.
+pub(super) fn projection(places: &[Option<usize>]) -> (Vec<usize>, Vec<Option<usize>>) {
+    let mut read: Vec<usize> = places.iter().flatten().copied().collect();
+    read.sort_unstable();
+    let find = |place: &Option<usize>| place.and_then(|place| read.binary_search(&place).ok());
+    let found = places.iter().map(find).collect();
+    (read, found)
+}
+
 /// The wanted columns of a batch of a file, cast to the types of the table. `places` has the position of each in the batch.
 pub(super) fn fit(
     path: &Path,

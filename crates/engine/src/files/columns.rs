@@ -66,6 +66,11 @@ pub(super) fn unite(
     Ok(Schema::new_with_metadata(fields, metadata))
 }
 
+/// The type that the options give to a column; the last one counts.
+pub(super) fn given_type(types: &[(String, DataType)], name: &str) -> Option<DataType> {
+    types.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone())
+}
+
 /// Checks that the columns exist whose types are given.
 pub(super) fn check_types(schema: &Schema, options: &FileOptions) -> Result<()> {
     match options.types.iter().find(|(name, _)| schema.index_of(name).is_err()) {

@@ -95,8 +95,14 @@ pub(super) fn common(a: &DataType, b: &DataType) -> DataType {
     }
 }
 
+/// What is wrong with a text that does not fit a type.
+pub(super) fn misfit(text: &str, data_type: &DataType) -> String {
+    let shown: String = text.chars().take(60).collect();
+    format!("`{shown}` is not {}", name(data_type))
+}
+
 /// The name of a type in errors about values that do not fit it.
-pub(super) fn name(data_type: &DataType) -> String {
+fn name(data_type: &DataType) -> String {
     let unit = |unit: &TimeUnit| match unit {
         TimeUnit::Second => "in whole seconds",
         TimeUnit::Millisecond => "in milliseconds",

@@ -197,7 +197,7 @@ impl CsvRules {
             }
         }
         let fields = header.names.iter().zip(guesses).map(|(name, (guess, has_empty))| {
-            let given = self.types.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone());
+            let given = columns::given_type(&self.types, name);
             let inferred = match guess.data_type() {
                 _ if self.all_text => DataType::Utf8,
                 DataType::Null if has_empty => DataType::Utf8,

@@ -92,9 +92,8 @@ impl CsvReader {
     }
 
     fn unfit(&self, row: usize, field: &Field, text: &str) -> EngineError {
-        let text: String = text.chars().take(60).collect();
-        let (name, expected) = (field.name(), values::name(field.data_type()));
-        let message = format!("{}: column `{name}`: `{text}` is not {expected}", self.line(row));
+        let (name, misfit) = (field.name(), values::misfit(text, field.data_type()));
+        let message = format!("{}: column `{name}`: {misfit}", self.line(row));
         EngineError::bad_file(message, self.rules.type_hint(name))
     }
 

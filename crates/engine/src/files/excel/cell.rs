@@ -7,6 +7,8 @@ use crate::files::values::Guess;
 /// The first number of a day that is no day any more: 10000-01-01.
 const DAYS_END: f64 = 2_958_466.0;
 
+const DAY_MILLISECONDS: f64 = 86_400_000.0;
+
 /// From here on, a double may stand for several integers.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
@@ -74,18 +76,14 @@ fn number_text(number: f64) -> String {
 fn time_text(time: ExcelDateTime) -> String {
     let days = time.as_f64();
     if time.is_duration() {
-        return duration_text(days * 86_400_000.0);
+        return clock(days * DAY_MILLISECONDS, 1);
     }
     if !(0.0..DAYS_END).contains(&days) {
         return number_text(days);
     }
     if days < 1.0 {
-        let text = duration_text(days * 86_400_000.0);
-        return if text.len() < "00:00:00".len() || text.as_bytes()[1] == b':' {
-            format!("0{text}")
-        } else {
-            text
-        };
+        // The last moment of a day is not rounded to the next.
+        return clock((days * DAY_MILLISECONDS).min(DAY_MILLISECONDS - 1.0), 2);
     }
     let (year, month, day, hour, minute, second, millisecond) = time.to_ymd_hms_milli();
     let date = format!("{year:04}-{month:02}-{day:02}");
@@ -96,16 +94,16 @@ fn time_text(time: ExcelDateTime) -> String {
     }
 }
 
-/// `H:MM:SS`, with a fraction of a second if there is one.
-fn duration_text(milliseconds: f64) -> String {
+/// Hours of at least so many digits, minutes and seconds, with a fraction if there is one.
+fn clock(milliseconds: f64, hour_digits: usize) -> String {
     let milliseconds = milliseconds.round();
     let (sign, milliseconds) = if milliseconds < 0.0 { ("-", -milliseconds) } else { ("", milliseconds) };
     let milliseconds = milliseconds as u64;
     let seconds = milliseconds / 1000;
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match milliseconds % 1000 {
-        0 => format!("{sign}{hour}:{minute:02}:{second:02}"),
-        fraction => format!("{sign}{hour}:{minute:02}:{second:02}.{fraction:03}"),
+        0 => format!("{sign}{hour:0hour_digits$}:{minute:02}:{second:02}"),
+        fraction => format!("{sign}{hour:0hour_digits$}:{minute:02}:{second:02}.{fraction:03}"),
     }
 }
 
@@ -144,6 +142,7 @@ mod tests {
             (time(45_943.541, DateTime), Some("2025-10-13 12:59:02.400")),
             (time(0.25, DateTime), Some("06:00:00")),
             (time(0.75, DateTime), Some("18:00:00")),
+            (time(0.999_999_999_99, DateTime), Some("23:59:59.999")),
             (time(3e6, DateTime), Some("3000000")),
             (time(1.5, TimeDelta), Some("36:00:00")),
             (time(0.05, TimeDelta), Some("1:12:00")),

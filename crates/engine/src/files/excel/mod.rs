@@ -28,10 +28,11 @@ pub(super) struct Excel(Arc<SheetRules>);
 struct SheetRules {
     /// `None` is the first sheet that is shown.
     sheet: Option<String>,
+    /// `None` is the whole sheet.
     range: Option<CellRange>,
     /// Whether the first row that has a value has the names of the columns.
     has_header: bool,
-    /// Texts that are NULL, besides the empty one.
+    /// Texts that stand for NULL.
     nulls: Vec<String>,
     types: Vec<(String, DataType)>,
     all_text: bool,
@@ -59,7 +60,7 @@ impl Excel {
     }
 }
 
-/// The name of a column that has none in the sheet: column A is `column_1`.
+/// The name of a column without a header: column A is `column_1`.
 fn unnamed(column: u32) -> String {
     format!("column_{}", u64::from(column) + 1)
 }
@@ -100,7 +101,7 @@ impl Format for Excel {
             Ok(left > 0)
         })?;
         let fields = found.into_values().map(|(name, guess)| {
-            let given = rules.types.iter().rev().find(|(known, _)| *known == name).map(|(_, of)| of.clone());
+            let given = columns::given_type(&rules.types, &name);
             let inferred = if rules.all_text { DataType::Utf8 } else { guess.data_type() };
             Field::new(name, given.unwrap_or(inferred), true)
         });

@@ -21,6 +21,9 @@ use crate::threads;
 /// Batches that wait for the query.
 const BATCHES_WAITING: usize = 2;
 
+/// A batch ends with the row in which its texts reach this size.
+const BATCH_BYTES: usize = 4 << 20;
+
 /// Collects the rows of a sheet into batches.
 pub(super) struct SheetReader {
     rules: Arc<SheetRules>,
@@ -33,6 +36,8 @@ pub(super) struct SheetReader {
     places: HashMap<u32, Option<usize>>,
     /// The values of the wanted columns.
     texts: Vec<Vec<Option<String>>>,
+    /// Bytes of these texts.
+    bytes: usize,
     /// The number of each row.
     numbers: Vec<u32>,
 }
@@ -41,8 +46,8 @@ impl SheetReader {
     pub(super) fn new(rules: Arc<SheetRules>, path: FilePath, wanted: Wanted, batch_rows: usize) -> Self {
         let texts = vec![Vec::new(); wanted.schema.fields().len()];
         let (is_header, batch_rows) = (rules.has_header, batch_rows.max(1));
-        let (sheet, places, numbers) = Default::default();
-        Self { rules, path, sheet, wanted, batch_rows, is_header, places, texts, numbers }
+        let (sheet, places, bytes, numbers) = Default::default();
+        Self { rules, path, sheet, wanted, batch_rows, is_header, places, texts, bytes, numbers }
     }
 
     /// The rows of a sheet. A thread of its own reads it: the cells borrow from the workbook.
@@ -88,11 +93,12 @@ impl SheetReader {
             if let Some(text) = place.and_then(|place| self.texts[place].last_mut())
                 && !self.rules.is_null(&value.text)
             {
+                self.bytes += value.text.len();
                 *text = Some(value.text);
             }
         }
         self.numbers.push(row.number);
-        if self.numbers.len() < self.batch_rows {
+        if self.numbers.len() < self.batch_rows && self.bytes < BATCH_BYTES {
             return Ok(true);
         }
         let batch = self.batch()?;
@@ -151,6 +157,7 @@ impl SheetReader {
         let batch = RecordBatch::try_new_with_options(self.wanted.schema.clone(), columns, &options);
         self.texts.iter_mut().for_each(Vec::clear);
         self.numbers.clear();
+        self.bytes = 0;
         batch.map(Some).map_err(|e| EngineError::Internal(e.to_string()))
     }
 
@@ -161,9 +168,8 @@ impl SheetReader {
     fn unfit(&self, row: usize, field: &Field) -> EngineError {
         let place = self.wanted.schema.index_of(field.name()).unwrap_or_default();
         let text = self.texts[place][row].as_deref().unwrap_or_default();
-        let text: String = text.chars().take(60).collect();
-        let (name, expected) = (field.name(), values::name(field.data_type()));
-        let message = format!("{}: column `{name}`: `{text}` is not {expected}", self.row(self.numbers[row]));
+        let (name, misfit) = (field.name(), values::misfit(text, field.data_type()));
+        let message = format!("{}: column `{name}`: {misfit}", self.row(self.numbers[row]));
         EngineError::bad_file(message, format!("give the type of the column, as in --types {name}=text"))
     }
 }

@@ -5,11 +5,10 @@ use std::io::{BufReader, Read as _};
 use calamine::{
     Cell, Data, DataRef, Error, Ods, Reader as _, Sheet, SheetType, SheetVisible, Xls, Xlsb, Xlsx,
 };
+use lightship_sources::file_options::CellRange;
 
 use super::SheetRules;
 use super::cell::Value;
-use lightship_sources::file_options::CellRange;
-
 use crate::error::{EngineError, Result};
 use crate::files::binary::unreadable;
 use crate::files::input::{FilePath, Input};

@@ -19,6 +19,7 @@ use self::reader::JsonReader;
 use self::shape::Shapes;
 use super::by_name::{Batches, FilePart, Format, TextFormat, Wanted, until_end};
 use super::bytes::{self, Bytes, Coding, TextFile, peek_line, skip_mark};
+use super::columns;
 use super::input::FilePath;
 use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
@@ -165,8 +166,7 @@ impl JsonRules {
         }
         let schema = shapes.schema();
         let fields = schema.fields().iter().map(|field| {
-            let given =
-                self.types.iter().rev().find(|(name, _)| name == field.name()).map(|(_, of)| of.clone());
+            let given = columns::given_type(&self.types, field.name());
             let is_text = self.all_text && !field.data_type().is_nested();
             let found = if is_text { DataType::Utf8 } else { field.data_type().clone() };
             Field::new(field.name(), given.unwrap_or(found), true)

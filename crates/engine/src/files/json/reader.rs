@@ -166,10 +166,8 @@ fn convert(column: &ArrayRef, data_type: &DataType) -> std::result::Result<Array
         }
         _ => {
             let texts = column.as_string::<i32>();
-            values::parse(texts.iter(), data_type).map_err(|row| {
-                let text: String = texts.value(row).chars().take(60).collect();
-                format!("`{text}` is not {}", values::name(data_type))
-            })?
+            values::parse(texts.iter(), data_type)
+                .map_err(|row| values::misfit(texts.value(row), data_type))?
         }
     })
 }
