@@ -380,6 +380,7 @@ def _(reader: Reader) -> None:
     (reader.folder / "data/2024-01.csv").write_text("a\n1\n")
     (reader.folder / "sales.csv").write_text("person,amount\nann,3\n")
     (reader.folder / "export.csv").write_text("1;x\n2;y\n")
+    (reader.folder / "fixed.dat").write_text('001   12\n"2"    7\n')
     book = openpyxl.Workbook()
     sheet = book.create_sheet("2024")
     for row in (["region", "amount"], ["north", 3], ["south", 4.5]):
