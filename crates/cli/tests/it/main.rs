@@ -8,6 +8,7 @@ mod cluster;
 mod compute;
 mod copy;
 mod copy_modes;
+mod copy_texts;
 mod databases;
 mod ends;
 mod fetch;

@@ -20,6 +20,7 @@ use super::oid;
 use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;
+use super::text_form::TextForm;
 use super::tuples::Tuples;
 use super::types::PgType;
 use crate::columns::check_names;
@@ -53,20 +54,42 @@ pub struct PostgresDestination {
     columns: Vec<Column>,
     /// Rows to be sent.
     pending: BytesMut,
-    /// The staging table, if some columns can be parsed only by the server.
-    stage: Option<Stage>,
+    route: Route,
     /// Whether rows come as tuples of COPY.
     takes_tuples: bool,
     rows: u64,
+    /// Rows before the present COPY.
+    rows_before: u64,
+}
+
+/// Where the rows of COPY go.
+#[derive(Debug)]
+enum Route {
+    /// To the table, with texts parsed here. The first text that only the server can parse sends the rows from
+    /// there on to this stage, if there is one.
+    Table(Option<Stage>),
+    /// To a staging table, which is moved to the table at the end.
+    Stage(Stage),
 }
 
 #[derive(Debug)]
 struct Column {
     name: String,
     from: DataType,
+    /// The type of the table's column.
     to: ColumnType,
+    /// How texts get to a column of another type.
+    texts: Option<Texts>,
     described: Described,
     is_key: bool,
+}
+
+#[derive(Debug)]
+struct Texts {
+    /// The form of those that are parsed here.
+    form: Option<TextForm>,
+    /// The type of the staging table's column.
+    staged: ColumnType,
 }
 
 impl PostgresDestination {
@@ -90,26 +113,73 @@ impl PostgresDestination {
         connection.simple("BEGIN; SET LOCAL TimeZone = 'UTC'").await?;
         let target = Target::open(&mut connection, write, schema).await?;
         let (columns, stage) = assign(&mut connection, &target, schema, &write.key).await?;
-        let into = match &stage {
-            Some(stage) => stage.open(&mut connection).await?,
-            None => {
-                let names: Vec<_> = columns.iter().map(|column| quote_identifier(&column.name)).collect();
-                format!("{} ({})", target.name, names.join(", "))
+        let only_server = |column: &Column| column.texts.as_ref().is_some_and(|texts| texts.form.is_none());
+        let route = match stage {
+            Some(stage) if !write.key.is_empty() || target.truncates() || columns.iter().any(only_server) => {
+                Route::Stage(stage)
+            }
+            reserve => Route::Table(reserve),
+        };
+        let pending = BytesMut::with_capacity(2 * SEND_BYTES);
+        let mut made = Self {
+            connection,
+            target,
+            columns,
+            pending,
+            route,
+            takes_tuples: false,
+            rows: 0,
+            rows_before: 0,
+        };
+        made.begin().await?;
+        Ok(made)
+    }
+
+    /// Begins the COPY.
+    async fn begin(&mut self) -> Result<()> {
+        let connection = &mut self.connection;
+        let into = match &self.route {
+            Route::Stage(stage) => stage.open(connection).await?,
+            Route::Table(_) => {
+                let names: Vec<_> =
+                    self.columns.iter().map(|column| quote_identifier(&column.name)).collect();
+                format!("{} ({})", self.target.name, names.join(", "))
             }
         };
         connection.ask(&format!("COPY {into} FROM STDIN (FORMAT binary)"))?;
         connection.send().await?;
         loop {
-            let frame = connection.frame().await.map_err(|e| connection.lost(e, 0))?;
+            let frame = connection.frame().await.map_err(|e| connection.lost(e, self.rows))?;
             match frame.tag {
                 b'G' => break,
-                b'E' => return Err(connection.server_error(&frame.body, 0)),
+                b'E' => return Err(connection.server_error(&frame.body, self.rows)),
                 _ => {}
             }
         }
-        let mut pending = BytesMut::with_capacity(2 * SEND_BYTES);
-        pending.put_slice(COPY_HEADER);
-        Ok(Self { connection, target, columns, pending, stage, takes_tuples: false, rows: 0 })
+        self.rows_before = self.rows;
+        self.pending.put_slice(COPY_HEADER);
+        Ok(())
+    }
+
+    /// The columns of a batch as they are written. From the first text that only the server can parse, rows go to
+    /// the stage.
+    async fn parsed(&mut self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        if matches!(self.route, Route::Table(Some(_))) {
+            let parse = |(column, array): (&Column, &ArrayRef)| match &column.texts {
+                Some(texts) => texts.form?.parse(array),
+                None => Some(array.clone()),
+            };
+            let parsed: Option<Vec<_>> = self.columns.iter().zip(batch.columns()).map(parse).collect();
+            if let Some(parsed) = parsed {
+                return Ok(parsed);
+            }
+            self.end().await?;
+            if let Route::Table(Some(stage)) = std::mem::replace(&mut self.route, Route::Table(None)) {
+                self.route = Route::Stage(stage);
+            }
+            self.begin().await?;
+        }
+        Ok(batch.columns().to_vec())
     }
 
     /// Sends the pending rows.
@@ -149,6 +219,8 @@ impl PostgresDestination {
 
     /// Ends the COPY.
     async fn end(&mut self) -> Result<()> {
+        self.pending.put_i16(-1);
+        self.send().await?;
         self.connection.send_copy_done().await?;
         let mut failed = None;
         loop {
@@ -168,9 +240,13 @@ impl PostgresDestination {
 
     /// Converts the server's error about a row, with the row's number.
     fn refusal(&mut self, body: &[u8]) -> SourceError {
-        let relation = if self.stage.is_some() { stage::RELATION } else { &self.target.relation };
+        let relation = match &self.route {
+            Route::Stage(_) => stage::RELATION,
+            Route::Table(_) => &self.target.relation,
+        };
         let context = ServerError::parse(body).ok().and_then(|error| error.context).unwrap_or_default();
-        match (self.connection.server_error(body, self.rows), place(&context, relation)) {
+        let place = place(&context, relation).map(|(row, column)| (self.rows_before + row, column));
+        match (self.connection.server_error(body, self.rows), place) {
             (SourceError::Sql { reason, hint, code, .. }, Some((row, Some(column)))) => {
                 // untranslatable_character: a NUL in JSON, as `\u0000`
                 let hint = if code.as_deref() == Some("22P05") { Some(NUL.into()) } else { hint };
@@ -194,7 +270,7 @@ fn place<'a>(context: &'a str, relation: &str) -> Option<(u64, Option<&'a str>)>
     Some((row, parts.next().and_then(|part| Some(part.split_once(' ')?.1))))
 }
 
-/// How each column of `schema` is written to the table, with a stage if the server must parse any of them.
+/// How each column of `schema` is written to the table, with a stage if any rows may have to pass through one.
 async fn assign(
     connection: &mut Connection,
     target: &Target,
@@ -216,17 +292,20 @@ async fn assign(
             let has: Vec<_> = target.columns.iter().map(|column| &*column.described.name).collect();
             return Err(fail(format!("table `{shown}` has no such column; it has {}", has.join(", "))));
         };
-        let to = match way(&from, kind) {
+        let element = types.element(column.described.oid).unwrap_or(0);
+        let to = ColumnType { kind: kind.clone(), element, limit: column.limit, version };
+        let texts = match way(&from, kind) {
             Some(WriteMethod::Binary) => {
                 stage.add(column);
-                let element = types.element(column.described.oid).unwrap_or(0);
-                ColumnType { kind: kind.clone(), element, limit: column.limit, version }
+                None
             }
             Some(WriteMethod::Text) => {
                 let is_list = from.is_nested();
                 stage.add_text(column, is_list);
                 let kind = if is_list { PgType::List(Box::new(PgType::Utf8)) } else { PgType::Utf8 };
-                ColumnType { kind, element: oid::TEXT, limit: Limit::None, version }
+                let staged = ColumnType { kind, element: oid::TEXT, limit: Limit::None, version };
+                let form = TextForm::of(&to.kind, to.limit).filter(|_| !is_list);
+                Some(Texts { form, staged })
             }
             None => {
                 let type_name = &column.type_name.with_modifier;
@@ -236,17 +315,21 @@ async fn assign(
             }
         };
         let is_key = key.contains(&name);
-        columns.push(Column { name, from, to, described: column.described.clone(), is_key });
+        columns.push(Column { name, from, to, texts, described: column.described.clone(), is_key });
     }
     let is_needed = stage.is_needed() || target.truncates();
     Ok((columns, Some(stage).filter(|_| is_needed)))
 }
 
 impl Column {
-    fn encoder(&self, array: &ArrayRef, rows_before: u64) -> Result<Encoder> {
-        Encoder::new(array, &self.to).map_err(|error| {
+    fn encoder(&self, array: &ArrayRef, route: &Route, rows_before: u64) -> Result<Encoder> {
+        let to = match (&self.texts, route) {
+            (Some(texts), Route::Stage(_)) => &texts.staged,
+            _ => &self.to,
+        };
+        Encoder::new(array, to).map_err(|error| {
             // A cast's error does not name the row: it is the first one that can't be cast alone.
-            let is_unfit = |row: &usize| Encoder::new(&array.slice(*row, 1), &self.to).is_err();
+            let is_unfit = |row: &usize| Encoder::new(&array.slice(*row, 1), to).is_err();
             let row = (0..array.len()).find(is_unfit).unwrap_or(0);
             SourceError::Unfit {
                 row: rows_before + row as u64 + 1,
@@ -261,8 +344,8 @@ impl Column {
 #[async_trait]
 impl Destination for PostgresDestination {
     fn take_tuples(&mut self, offer: Tuples) -> bool {
-        self.takes_tuples =
-            self.stage.is_none() && offer.take_for(self.columns.iter().map(|column| &column.described));
+        self.takes_tuples = matches!(self.route, Route::Table(None))
+            && offer.take_for(self.columns.iter().map(|column| &column.described));
         self.takes_tuples
     }
 
@@ -293,14 +376,18 @@ impl Destination for PostgresDestination {
                 let reason = format!("type {}; expected {}", array.data_type(), column.from);
                 return Err(SourceError::Value { column: column.name.clone(), reason });
             }
-            encoders.push(column.encoder(array, self.rows)?);
         }
+        let arrays = self.parsed(&batch).await?;
+        for (column, array) in self.columns.iter().zip(&arrays) {
+            encoders.push(column.encoder(array, &self.route, self.rows)?);
+        }
+        let is_staged = matches!(self.route, Route::Stage(_));
         // The format counts columns in sixteen bits, and no table has more than 1600.
-        let count = encoders.len() as u16 + u16::from(self.stage.is_some());
+        let count = encoders.len() as u16 + u16::from(is_staged);
         for row in 0..batch.num_rows() {
             let number = self.rows + 1;
             self.pending.put_u16(count);
-            if self.stage.is_some() {
+            if is_staged {
                 self.pending.put_i32(8);
                 self.pending.put_u64(number);
             }
@@ -324,10 +411,8 @@ impl Destination for PostgresDestination {
     }
 
     async fn finish(mut self: Box<Self>) -> Result<Written> {
-        self.pending.put_i16(-1);
-        self.send().await?;
         self.end().await?;
-        if let Some(stage) = &self.stage {
+        if let Route::Stage(stage) = &self.route {
             stage.close(&mut self.connection, &self.target).await?;
         }
         self.target.swap(&mut self.connection).await?;

@@ -30,6 +30,7 @@ mod rows;
 mod split;
 mod stage;
 mod target;
+mod text_form;
 mod tuples;
 mod types;
 
