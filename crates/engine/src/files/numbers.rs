@@ -27,6 +27,13 @@ pub(super) struct Numbers {
 impl Numbers {
     /// One number; `None` if the text is none, or begins with a plus or a zero that a number would lose.
     pub(super) fn of(text: &str) -> Option<Self> {
+        match Short::of(text) {
+            Some(short) => short.numbers(),
+            None => Self::of_any(text),
+        }
+    }
+
+    fn of_any(text: &str) -> Option<Self> {
         let parts = match Parts::of(text) {
             Some(parts) => parts,
             // Not-a-number or an infinity.
@@ -48,8 +55,8 @@ impl Numbers {
             whole: parts.whole.len(),
             fraction: parts.fraction.map_or(0, str::len),
             has_fraction: !is_integer,
-            beyond_bigint: !is_integer || integer(text).is_none(),
-            beyond_double: double(text).is_none(),
+            beyond_bigint: !is_integer || any_integer(text).is_none(),
+            beyond_double: any_double(text).is_none(),
             beyond_decimal: parts.exponent.is_some(),
         })
     }
@@ -90,6 +97,94 @@ pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
         }
         (Decimal128(38, a), Decimal128(38, b)) => Some(Decimal128(38, *a.max(b))),
         _ => None,
+    }
+}
+
+/// The powers of ten that a decimal may have.
+const POWERS: [i128; DIGITS_MAX + 1] = {
+    let mut powers = [1; DIGITS_MAX + 1];
+    let mut exponent = 1;
+    while exponent <= DIGITS_MAX {
+        powers[exponent] = 10 * powers[exponent - 1];
+        exponent += 1;
+    }
+    powers
+};
+
+/// A number of at most [`DOUBLE_DIGITS`] digits without an exponent, as most are. Each type reads it from its digits.
+#[derive(Debug, Clone, Copy)]
+struct Short {
+    is_negative: bool,
+    /// All digits.
+    digits: u64,
+    /// How many of them are before the point, and after it if there is one.
+    whole: usize,
+    fraction: Option<usize>,
+    /// More than one digit is before the point, and the first is 0.
+    has_leading_zero: bool,
+}
+
+impl Short {
+    fn of(text: &str) -> Option<Self> {
+        let (is_negative, rest) = match text.as_bytes() {
+            [b'-', rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        if rest.len() > DOUBLE_DIGITS + 1 {
+            return None;
+        }
+        let (mut digits, mut point) = (0, None);
+        for (at, byte) in rest.iter().enumerate() {
+            match byte {
+                b'0'..=b'9' => digits = 10 * digits + u64::from(byte - b'0'),
+                b'.' if point.is_none() => point = Some(at),
+                _ => return None,
+            }
+        }
+        let whole = point.unwrap_or(rest.len());
+        let fraction = point.map(|at| rest.len() - at - 1);
+        let count = whole + fraction.unwrap_or(0);
+        let has_leading_zero = whole > 1 && rest[0] == b'0';
+        let is_short = (1..=DOUBLE_DIGITS).contains(&count);
+        is_short.then_some(Self { is_negative, digits, whole, fraction, has_leading_zero })
+    }
+
+    fn numbers(self) -> Option<Numbers> {
+        let has_fraction = self.fraction.is_some();
+        (!self.has_leading_zero).then_some(Numbers {
+            whole: self.whole,
+            fraction: self.fraction.unwrap_or(0),
+            has_fraction,
+            beyond_bigint: has_fraction,
+            beyond_double: false,
+            beyond_decimal: false,
+        })
+    }
+
+    fn integer(self) -> Option<i64> {
+        let value = self.digits as i64;
+        self.fraction.is_none().then_some(if self.is_negative { -value } else { value })
+    }
+
+    /// The nearest double: both numbers are doubles without rounding, and their quotient is rounded once.
+    fn double(self) -> f64 {
+        let value = self.digits as f64 / POWERS[self.fraction.unwrap_or(0)] as f64;
+        if self.is_negative { -value } else { value }
+    }
+
+    fn decimal(self, precision: u8, scale: usize) -> Option<i128> {
+        let zeros = scale.checked_sub(self.fraction.unwrap_or(0));
+        let value = match zeros {
+            Some(zeros) => i128::from(self.digits).checked_mul(*POWERS.get(zeros)?)?,
+            // Digits beyond the scale must be 0.
+            None => {
+                let beyond = POWERS[self.fraction.unwrap_or(0) - scale];
+                let digits = i128::from(self.digits);
+                (digits % beyond == 0).then_some(digits / beyond)?
+            }
+        };
+        let is_within = value < *POWERS.get(usize::from(precision))?;
+        is_within.then_some(if self.is_negative { -value } else { value })
     }
 }
 
@@ -144,6 +239,13 @@ fn is_digits(text: &str) -> bool {
 
 /// An integer of 64 bits.
 pub(super) fn integer(text: &str) -> Option<i64> {
+    match Short::of(text) {
+        Some(short) => short.integer(),
+        None => any_integer(text),
+    }
+}
+
+fn any_integer(text: &str) -> Option<i64> {
     // A leading plus may mean a telephone number, which is text.
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
@@ -151,6 +253,13 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 /// A double, unless it would change the number: an integer must be exact, and another number must be the double
 /// written with as many digits.
 pub(super) fn double(text: &str) -> Option<f64> {
+    match Short::of(text) {
+        Some(short) => Some(short.double()),
+        None => any_double(text),
+    }
+}
+
+fn any_double(text: &str) -> Option<f64> {
     match text {
         "NaN" | "nan" => return Some(f64::NAN),
         "inf" | "Infinity" => return Some(f64::INFINITY),
@@ -182,15 +291,22 @@ fn holds(value: f64, text: &str) -> Option<bool> {
     if digits.len() > DIGITS_EVER {
         return Some(false);
     }
-    let written = format!("{value:.*e}", digits.len() - 1);
-    let (of_double, first_of_double) = Parts::of(&written)?.significant();
-    Some((of_double, first_of_double) == (digits, first))
+    let is_written = |written: String| Some(Parts::of(&written)?.significant() == (digits.clone(), first));
+    // If the double lies halfway between two such numbers, either may be its shortest form.
+    Some(is_written(format!("{value:.*e}", digits.len() - 1))? || is_written(format!("{value:e}"))?)
 }
 
 /// A decimal of at most `precision` digits, `scale` of them after the point, if it is exact.
 pub(super) fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
-    let parts = Parts::of(text).filter(|parts| parts.exponent.is_none())?;
     let scale = usize::try_from(scale).ok()?;
+    match Short::of(text) {
+        Some(short) => short.decimal(precision, scale),
+        None => any_decimal(text, precision, scale),
+    }
+}
+
+fn any_decimal(text: &str, precision: u8, scale: usize) -> Option<i128> {
+    let parts = Parts::of(text).filter(|parts| parts.exponent.is_none())?;
     let fraction = parts.fraction.unwrap_or("");
     let (kept, rest) = fraction.split_at(scale.min(fraction.len()));
     if rest.bytes().any(|digit| digit != b'0') {
@@ -227,6 +343,9 @@ mod tests {
             "3.1415926535897931",
             "1.50000000000000000000",
             "1e23",
+            // Its double ends in .25, halfway between this and .2.
+            "718502241104632.3",
+            "718502241104632.2",
             "-Infinity",
             "nan",
             // All digits of a double.
@@ -276,6 +395,19 @@ mod tests {
     }
 
     proptest! {
+        /// The short way gives what the long way gives.
+        #[test]
+        fn short_numbers_are_read_as_any_others(
+            text in "-?[0-9]{0,17}|-?[0-9]{0,9}\\.[0-9]{0,9}|-?0{0,5}\\.?0{0,10}[0-9]?|[-0-9.e]{0,5}",
+            precision in 1_u8..=38,
+            scale in 0_usize..=38,
+        ) {
+            prop_assert_eq!(Numbers::of(&text), Numbers::of_any(&text));
+            prop_assert_eq!(integer(&text), any_integer(&text));
+            prop_assert_eq!(double(&text).map(f64::to_bits), any_double(&text).map(f64::to_bits));
+            prop_assert_eq!(decimal(&text, precision, scale as i8), any_decimal(&text, precision, scale));
+        }
+
         #[test]
         fn doubles_survive_however_they_are_written(bits in any::<u64>()) {
             let value = f64::from_bits(bits);

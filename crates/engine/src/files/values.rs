@@ -124,57 +124,168 @@ fn name(data_type: &DataType) -> String {
     }
 }
 
+/// A column that is built from texts.
+pub(super) trait Column: Send {
+    /// Appends a value; false if the text does not fit.
+    fn push(&mut self, text: &str) -> bool;
+
+    fn push_null(&mut self);
+
+    /// The values, which the column then has no more.
+    fn finish(&mut self) -> ArrayRef;
+}
+
+/// What is done with a column of a type that is known when the program runs.
+trait Use {
+    type Output;
+
+    fn of<C: Column + 'static>(self, column: C) -> Self::Output;
+}
+
 /// Parses texts as values of a type. The error is the row of the first text that does not fit.
 pub(super) fn parse<'a>(
     texts: impl ExactSizeIterator<Item = Option<&'a str>>,
     data_type: &DataType,
 ) -> Result<ArrayRef, usize> {
-    Ok(match data_type {
-        DataType::Boolean => {
-            let mut values = BooleanBuilder::with_capacity(texts.len());
-            for (row, text) in texts.enumerate() {
-                values.append_option(text.map(|text| boolean(text).ok_or(row)).transpose()?);
+    struct Fill<I>(I);
+
+    impl<'a, I: Iterator<Item = Option<&'a str>>> Use for Fill<I> {
+        type Output = Result<ArrayRef, usize>;
+
+        fn of<C: Column>(self, mut column: C) -> Self::Output {
+            for (row, text) in self.0.enumerate() {
+                match text {
+                    Some(text) if !column.push(text) => return Err(row),
+                    Some(_) => {}
+                    None => column.push_null(),
+                }
             }
-            Arc::new(values.finish())
+            Ok(column.finish())
         }
-        DataType::Int16 => primitive::<Int16Type>(texts, data_type, |text| integer(text)?.try_into().ok())?,
-        DataType::Int32 => primitive::<Int32Type>(texts, data_type, |text| integer(text)?.try_into().ok())?,
-        DataType::Int64 => primitive::<Int64Type>(texts, data_type, integer)?,
+    }
+
+    let rows = texts.len();
+    with_column(data_type, rows, Fill(texts))
+}
+
+/// A column with room for this many values.
+pub(super) fn column(data_type: &DataType, rows: usize) -> Box<dyn Column> {
+    struct Keep;
+
+    impl Use for Keep {
+        type Output = Box<dyn Column>;
+
+        fn of<C: Column + 'static>(self, column: C) -> Self::Output {
+            Box::new(column)
+        }
+    }
+
+    with_column(data_type, rows, Keep)
+}
+
+fn with_column<U: Use>(data_type: &DataType, rows: usize, then: U) -> U::Output {
+    match data_type {
+        DataType::Boolean => then.of(Booleans(BooleanBuilder::with_capacity(rows))),
+        DataType::Int16 => {
+            then.of(primitive::<Int16Type, _>(rows, data_type, |s| integer(s)?.try_into().ok()))
+        }
+        DataType::Int32 => {
+            then.of(primitive::<Int32Type, _>(rows, data_type, |s| integer(s)?.try_into().ok()))
+        }
+        DataType::Int64 => then.of(primitive::<Int64Type, _>(rows, data_type, integer)),
         // The type was asked for, which is of less precision than most texts.
-        DataType::Float32 => primitive::<Float32Type>(texts, data_type, |text| Some(double(text)? as f32))?,
-        DataType::Float64 => primitive::<Float64Type>(texts, data_type, double)?,
-        DataType::Decimal128(precision, scale) => {
-            primitive::<Decimal128Type>(texts, data_type, |text| decimal(text, *precision, *scale))?
+        DataType::Float32 => {
+            then.of(primitive::<Float32Type, _>(rows, data_type, |s| Some(double(s)? as f32)))
         }
-        DataType::Date32 => primitive::<Date32Type>(texts, data_type, date)?,
+        DataType::Float64 => then.of(primitive::<Float64Type, _>(rows, data_type, double)),
+        &DataType::Decimal128(precision, scale) => {
+            then.of(primitive::<Decimal128Type, _>(rows, data_type, move |s| decimal(s, precision, scale)))
+        }
+        DataType::Date32 => then.of(primitive::<Date32Type, _>(rows, data_type, date)),
         DataType::Timestamp(unit, zone) => {
-            let parse = |text: &str| timestamp(text, *unit, zone.is_some());
+            let (unit, zoned) = (*unit, zone.is_some());
+            let parse = move |text: &str| timestamp(text, unit, zoned);
             match unit {
-                TimeUnit::Second => primitive::<TimestampSecondType>(texts, data_type, parse)?,
-                TimeUnit::Millisecond => primitive::<TimestampMillisecondType>(texts, data_type, parse)?,
-                TimeUnit::Microsecond => primitive::<TimestampMicrosecondType>(texts, data_type, parse)?,
-                TimeUnit::Nanosecond => primitive::<TimestampNanosecondType>(texts, data_type, parse)?,
+                TimeUnit::Second => then.of(primitive::<TimestampSecondType, _>(rows, data_type, parse)),
+                TimeUnit::Millisecond => {
+                    then.of(primitive::<TimestampMillisecondType, _>(rows, data_type, parse))
+                }
+                TimeUnit::Microsecond => {
+                    then.of(primitive::<TimestampMicrosecondType, _>(rows, data_type, parse))
+                }
+                TimeUnit::Nanosecond => {
+                    then.of(primitive::<TimestampNanosecondType, _>(rows, data_type, parse))
+                }
             }
         }
         // Only text is left: no other types are inferred, and none can be asked for.
-        _ => {
-            let mut values = StringBuilder::with_capacity(texts.len(), 8 * texts.len());
-            texts.for_each(|text| values.append_option(text));
-            Arc::new(values.finish())
-        }
-    })
+        _ => then.of(Texts(StringBuilder::with_capacity(rows, 8 * rows))),
+    }
 }
 
-fn primitive<'a, T: ArrowPrimitiveType>(
-    texts: impl ExactSizeIterator<Item = Option<&'a str>>,
-    data_type: &DataType,
-    parse: impl Fn(&str) -> Option<T::Native>,
-) -> Result<ArrayRef, usize> {
-    let mut values = PrimitiveBuilder::<T>::with_capacity(texts.len()).with_data_type(data_type.clone());
-    for (row, text) in texts.enumerate() {
-        values.append_option(text.map(|text| parse(text).ok_or(row)).transpose()?);
+struct Booleans(BooleanBuilder);
+
+impl Column for Booleans {
+    fn push(&mut self, text: &str) -> bool {
+        let value = boolean(text);
+        self.0.append_option(value);
+        value.is_some()
     }
-    Ok(Arc::new(values.finish()))
+
+    fn push_null(&mut self) {
+        self.0.append_null();
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        Arc::new(self.0.finish())
+    }
+}
+
+struct Primitive<T: ArrowPrimitiveType, F> {
+    values: PrimitiveBuilder<T>,
+    parse: F,
+}
+
+fn primitive<T: ArrowPrimitiveType, F: Fn(&str) -> Option<T::Native>>(
+    rows: usize,
+    data_type: &DataType,
+    parse: F,
+) -> Primitive<T, F> {
+    let values = PrimitiveBuilder::with_capacity(rows).with_data_type(data_type.clone());
+    Primitive { values, parse }
+}
+
+impl<T: ArrowPrimitiveType, F: Fn(&str) -> Option<T::Native> + Send> Column for Primitive<T, F> {
+    fn push(&mut self, text: &str) -> bool {
+        let value = (self.parse)(text);
+        self.values.append_option(value);
+        value.is_some()
+    }
+
+    fn push_null(&mut self) {
+        self.values.append_null();
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        Arc::new(self.values.finish())
+    }
+}
+
+struct Texts(StringBuilder);
+
+impl Column for Texts {
+    fn push(&mut self, text: &str) -> bool {
+        self.0.append_value(text);
+        true
+    }
+
+    fn push_null(&mut self) {
+        self.0.append_null();
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        Arc::new(self.0.finish())
+    }
 }
 
 fn boolean(text: &str) -> Option<bool> {

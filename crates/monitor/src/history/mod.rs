@@ -89,16 +89,16 @@ impl History {
         }
     }
 
-    /// Adds a sample, taken at `unix_ns` since 1970.
+    /// Adds a sample, taken at `unix_ns` since 1970. Returns whether samples were written to the disk.
     ///
     /// # Errors
     /// If the disk fails. Samples that are in no complete file are then lost, and the history pauses.
-    fn add(&mut self, timed: &TimedSample, unix_ns: i64) -> io::Result<()> {
+    fn add(&mut self, timed: &TimedSample, unix_ns: i64) -> io::Result<bool> {
         if let Some(until_ns) = self.paused_until_ns {
             // A wrong clock may have set the end of the pause far in the future.
             if unix_ns < until_ns && until_ns - unix_ns <= nanoseconds(self.options.retry_ns) {
                 self.lost += 1;
-                return Ok(());
+                return Ok(false);
             }
             self.paused_until_ns = None;
         }
@@ -109,16 +109,16 @@ impl History {
         written.inspect_err(|_| self.give_up(unix_ns))
     }
 
-    /// Completes the file.
+    /// Completes the file. Returns whether there was anything to write.
     ///
     /// # Errors
     /// If the disk fails.
-    fn finish(&mut self) -> io::Result<()> {
+    fn finish(&mut self) -> io::Result<bool> {
         let first_ns = self.first_unix_ns.unwrap_or(0);
         self.write(true).inspect_err(|_| self.give_up(first_ns))
     }
 
-    fn write(&mut self, complete: bool) -> io::Result<()> {
+    fn write(&mut self, complete: bool) -> io::Result<bool> {
         if self.rows.count >= ROWS_MAX || complete && self.rows.count > 0 {
             let batch = self.rows.take().map_err(io::Error::other)?;
             let mut partial = match self.partial.take() {
@@ -130,10 +130,10 @@ impl History {
             let partial = self.partial.insert(partial);
             written.map_err(source)?;
             if !complete && (partial.writer.bytes_written() as u64) < self.options.file_bytes_max {
-                return Ok(());
+                return Ok(true);
             }
         } else if !complete {
-            return Ok(());
+            return Ok(false);
         }
         self.complete()
     }
@@ -147,8 +147,8 @@ impl History {
         Ok(Partial { path, writer })
     }
 
-    fn complete(&mut self) -> io::Result<()> {
-        let Some(mut partial) = self.partial.take() else { return Ok(()) };
+    fn complete(&mut self) -> io::Result<bool> {
+        let Some(mut partial) = self.partial.take() else { return Ok(false) };
         let closed = partial.writer.finish().map_err(source);
         drop(partial.writer);
         let seconds = u64::try_from(self.first_unix_ns.unwrap_or(0) / 1_000_000_000).unwrap_or(0);
@@ -158,7 +158,7 @@ impl History {
             return Err(error);
         }
         (self.first_unix_ns, self.unwritten) = (None, 0);
-        Ok(())
+        Ok(true)
     }
 
     /// Removes the oldest files, until there is room for another one.

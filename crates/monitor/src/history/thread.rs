@@ -22,7 +22,7 @@ const IDLE_NS_MAX: u64 = 86_400_000_000_000;
 /// The state of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct HistoryStatus {
-    /// The last error; `None` if nothing has failed since the last pause.
+    /// The last error; `None` if nothing has failed since samples were last written.
     pub error: Option<String>,
     /// Samples that were lost because of errors, or because the disk is too slow.
     pub lost: u64,
@@ -109,26 +109,27 @@ fn run(
             // No host sends any more: complete the file.
             Err(RecvTimeoutError::Timeout) => {
                 let finished = history.finish();
-                show(status, history, finished.err(), false);
+                show(status, history, finished);
                 continue;
             }
-            Err(RecvTimeoutError::Disconnected) => return history.finish(),
+            Err(RecvTimeoutError::Disconnected) => return history.finish().map(drop),
         };
         let time_ns = base_ns.saturating_add(i64::try_from(timed.time_ns).unwrap_or(i64::MAX));
-        let was_paused = history.paused_until_ns.is_some();
-        let error = history.add(&timed, time_ns).err();
-        show(status, history, error, was_paused && history.paused_until_ns.is_none());
+        let added = history.add(&timed, time_ns);
+        show(status, history, added);
     }
 }
 
 /// Records an error until writing works again.
-fn show(status: &Mutex<HistoryStatus>, history: &History, error: Option<io::Error>, is_over: bool) {
+fn show(status: &Mutex<HistoryStatus>, history: &History, written: io::Result<bool>) {
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
     status.lost = history.lost;
-    if let Some(error) = error {
-        tracing::warn!(%error, folder = %history.options.folder.display(), "the history pauses");
-        status.error = Some(error.to_string());
-    } else if is_over {
-        status.error = None;
+    match written {
+        Ok(true) => status.error = None,
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%error, folder = %history.options.folder.display(), "the history pauses");
+            status.error = Some(error.to_string());
+        }
     }
 }

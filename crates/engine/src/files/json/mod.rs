@@ -1,7 +1,9 @@
 //! JSON: objects on a line each, one after the other, or in an array.
 
 mod array;
+mod columns;
 mod objects;
+mod problem;
 mod reader;
 mod scan;
 mod shape;
@@ -19,7 +21,7 @@ use self::reader::JsonReader;
 use self::shape::Shapes;
 use super::by_name::{Batches, FilePart, Format, TextFormat, Wanted, until_end};
 use super::bytes::{self, Bytes, Coding, TextFile, peek_line, skip_mark};
-use super::columns;
+use super::columns::given_type;
 use super::input::FilePath;
 use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
@@ -162,11 +164,11 @@ impl JsonRules {
         {
             count += 1;
             bytes += object.len() as u64;
-            shapes.add(object).map_err(|problem| origin.refused(line, &problem))?;
+            shapes.add(object).map_err(|problem| origin.refused(line, &problem.message(object)))?;
         }
         let schema = shapes.schema();
         let fields = schema.fields().iter().map(|field| {
-            let given = columns::given_type(&self.types, field.name());
+            let given = given_type(&self.types, field.name());
             let is_text = self.all_text && !field.data_type().is_nested();
             let found = if is_text { DataType::Utf8 } else { field.data_type().clone() };
             Field::new(field.name(), given.unwrap_or(found), true)
@@ -240,7 +242,7 @@ impl Format for Json {
         let (start, bytes) = begun().map_err(|e| origin.failed(&e))?;
         let origin = Origin::File(text, start);
         let objects = layout.objects(bytes, start);
-        let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows)?;
+        let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows);
         Ok(until_end(move || reader.next()))
     }
 }
@@ -254,7 +256,7 @@ impl TextFormat for Json {
     fn read_stream(&self, name: &Path, bytes: Bytes, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
         let origin = Origin::Stream(name.to_owned());
         let objects = self.0.begin_stream(&origin, bytes)?;
-        let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows)?;
+        let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows);
         Ok(until_end(move || reader.next()))
     }
 }

@@ -6,8 +6,10 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
+use super::problem::Problem;
+
 /// A token.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Token<'a> {
     /// `{` or `[`.
     Open(u8),
@@ -15,11 +17,37 @@ pub(super) enum Token<'a> {
     Close(u8),
     Comma,
     Colon,
-    /// What is between the quotes.
-    Text(&'a [u8]),
+    Text(Text<'a>),
     Number(&'a str),
-    Boolean,
+    Boolean(bool),
     Null,
+}
+
+/// A text as it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Text<'a> {
+    /// With its quotes.
+    quoted: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Text<'a> {
+    /// What it means; `None` if its escapes are invalid, or it is not UTF-8.
+    pub(super) fn value(self) -> Option<Cow<'a, str>> {
+        if self.has_escapes {
+            return serde_json::from_slice(self.quoted).ok().map(Cow::Owned);
+        }
+        std::str::from_utf8(self.inner()).ok().map(Cow::Borrowed)
+    }
+
+    /// Whether it is certainly written like this.
+    pub(super) fn is(self, text: &str) -> bool {
+        !self.has_escapes && self.inner() == text.as_bytes()
+    }
+
+    fn inner(self) -> &'a [u8] {
+        &self.quoted[1..self.quoted.len() - 1]
+    }
 }
 
 /// Goes through the tokens of a text.
@@ -33,9 +61,19 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0 }
     }
 
+    /// The next token, where the text must have one.
+    fn expect(&mut self) -> Result<Token<'a>, Problem> {
+        self.next().ok_or(Problem::Syntax)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
     fn skip_blanks(&mut self) {
-        let rest = &self.text[self.at..];
-        self.at += rest.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(rest.len());
+        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
+            self.at += 1;
+        }
     }
 
     /// Whether only blanks are left.
@@ -47,37 +85,76 @@ impl<'a> Scanner<'a> {
     /// The next token; `None` if there is none.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         self.skip_blanks();
-        let start = self.at;
-        let byte = *self.text.get(start)?;
+        let byte = self.peek()?;
         self.at += 1;
         Some(match byte {
             b'{' | b'[' => Token::Open(byte),
             b'}' | b']' => Token::Close(byte),
             b',' => Token::Comma,
             b':' => Token::Colon,
-            b'"' => loop {
-                self.at += memchr2(b'"', b'\\', &self.text[self.at..])?;
-                if self.text[self.at] == b'"' {
-                    self.at += 1;
-                    break Token::Text(&self.text[start + 1..self.at - 1]);
-                }
-                // What is escaped is no end.
-                self.at += 2;
-                self.text.get(self.at)?;
-            },
-            b't' => self.word(b"rue", Token::Boolean)?,
-            b'f' => self.word(b"alse", Token::Boolean)?,
+            b'"' => Token::Text(self.text()?),
+            b't' => self.word(b"rue", Token::Boolean(true))?,
+            b'f' => self.word(b"alse", Token::Boolean(false))?,
             b'n' => self.word(b"ull", Token::Null)?,
-            b'-' | b'0'..=b'9' => {
-                let of_number =
-                    |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
-                let rest = &self.text[self.at..];
-                self.at += rest.iter().position(|byte| !of_number(byte)).unwrap_or(rest.len());
-                let number = std::str::from_utf8(&self.text[start..self.at]).ok()?;
-                Token::Number(number).filter_valid()?
-            }
+            b'-' | b'0'..=b'9' => Token::Number(self.number(byte)?),
             _ => return None,
         })
+    }
+
+    /// The text whose first quote was read.
+    fn text(&mut self) -> Option<Text<'a>> {
+        let (start, mut has_escapes) = (self.at - 1, false);
+        loop {
+            self.at += memchr2(b'"', b'\\', self.text.get(self.at..)?)? + 1;
+            if self.text[self.at - 1] == b'"' {
+                return Some(Text { quoted: &self.text[start..self.at], has_escapes });
+            }
+            // What is escaped is no end.
+            has_escapes = true;
+            self.at += 1;
+        }
+    }
+
+    /// The number whose first byte was read: `[-]WHOLE[.FRACTION][e[±]EXPONENT]`.
+    fn number(&mut self, first: u8) -> Option<&'a str> {
+        let start = self.at - 1;
+        let first = if first == b'-' {
+            self.at += 1;
+            *self.text.get(self.at - 1)?
+        } else {
+            first
+        };
+        match first {
+            b'0' if self.peek().is_some_and(|byte| byte.is_ascii_digit()) => return None,
+            b'0' => {}
+            b'1'..=b'9' => self.skip_digits(),
+            _ => return None,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        std::str::from_utf8(&self.text[start..self.at]).ok()
+    }
+
+    /// One digit or more.
+    fn digits(&mut self) -> Option<()> {
+        self.peek().filter(u8::is_ascii_digit)?;
+        self.skip_digits();
+        Some(())
+    }
+
+    fn skip_digits(&mut self) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
     }
 
     fn word(&mut self, rest: &[u8], token: Token<'a>) -> Option<Token<'a>> {
@@ -88,27 +165,50 @@ impl<'a> Scanner<'a> {
     }
 }
 
-impl Token<'_> {
-    /// The token, if it is not a number that JSON does not have, such as `01` or `1.`.
-    fn filter_valid(self) -> Option<Self> {
-        let Self::Number(text) = &self else { return Some(self) };
-        let mantissa = text.find(['e', 'E']).map_or(*text, |at| &text[..at]);
-        let unsigned = mantissa.strip_prefix('-').unwrap_or(mantissa);
-        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, "0"));
-        let is_whole = whole == "0" || (!whole.is_empty() && !whole.starts_with('0'));
-        // The rest is checked where the number is read.
-        let is_valid = is_whole && !fraction.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit());
-        is_valid.then_some(self)
+/// Goes through the items of a list whose bracket was read.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    has_begun: bool,
+}
+
+impl Items {
+    /// The token that begins the next item, whose other tokens the caller takes; `None` at the end of the list.
+    pub(super) fn next<'a>(&mut self, scanner: &mut Scanner<'a>) -> Result<Option<Token<'a>>, Problem> {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        match scanner.expect()? {
+            Token::Close(b']') => Ok(None),
+            Token::Comma if !is_first => scanner.expect().map(Some),
+            token if is_first => Ok(Some(token)),
+            _ => Err(Problem::Syntax),
+        }
     }
 }
 
-/// A text without its escapes.
-pub(super) fn unescaped(text: &[u8]) -> Option<Cow<'_, str>> {
-    if !text.contains(&b'\\') {
-        return std::str::from_utf8(text).ok().map(Cow::Borrowed);
+/// Goes through the fields of an object whose brace was read.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    has_begun: bool,
+}
+
+impl Fields {
+    /// The name of the next field and the token that begins its value, whose other tokens the caller takes; `None` at
+    /// the end of the object.
+    pub(super) fn next<'a>(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+    ) -> Result<Option<(Text<'a>, Token<'a>)>, Problem> {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let name = match scanner.expect()? {
+            Token::Close(b'}') => return Ok(None),
+            Token::Comma if !is_first => scanner.expect()?,
+            token if is_first => token,
+            _ => return Err(Problem::Syntax),
+        };
+        match (name, scanner.expect()?) {
+            (Token::Text(name), Token::Colon) => Ok(Some((name, scanner.expect()?))),
+            _ => Err(Problem::Syntax),
+        }
     }
-    let quoted = [b"\"", text, b"\""].concat();
-    serde_json::from_slice(&quoted).ok().map(Cow::Owned)
 }
 
 #[cfg(test)]
@@ -117,19 +217,26 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_digits() {
-        let mut scanner = Scanner::new(b" {\"a\\\"\": -12345678901234567890.50, \"b\":[true,null]}");
+        let text = |quoted: &'static str| {
+            Token::Text(Text { quoted: quoted.as_bytes(), has_escapes: quoted.contains('\\') })
+        };
+        let mut scanner = Scanner::new(b" {\"a\\\"\": -12345678901234567890.50, \"b\":[true,null,0,-1e-7]}");
         let expected = [
             Token::Open(b'{'),
-            Token::Text(b"a\\\""),
+            text("\"a\\\"\""),
             Token::Colon,
             Token::Number("-12345678901234567890.50"),
             Token::Comma,
-            Token::Text(b"b"),
+            text("\"b\""),
             Token::Colon,
             Token::Open(b'['),
-            Token::Boolean,
+            Token::Boolean(true),
             Token::Comma,
             Token::Null,
+            Token::Comma,
+            Token::Number("0"),
+            Token::Comma,
+            Token::Number("-1e-7"),
             Token::Close(b']'),
             Token::Close(b'}'),
         ];
@@ -137,12 +244,33 @@ mod tests {
             assert_eq!(scanner.next(), Some(token));
         }
         assert!(scanner.is_at_end());
-        assert_eq!(unescaped(b"a\\\"\\u00e9").unwrap(), "a\"é");
+    }
+
+    #[test]
+    fn texts_are_what_they_mean() {
+        let value = |text: &str| match Scanner::new(text.as_bytes()).next() {
+            Some(Token::Text(text)) => text.value().map(Cow::into_owned),
+            _ => None,
+        };
+        for (text, expected) in [
+            (r#""""#, Some("")),
+            (r#""é""#, Some("é")),
+            (r#""a\"\u00e9\ud83d\ude00\\""#, Some("a\"é😀\\")),
+            (r#""\ud83d""#, None),
+            (r#""\x""#, None),
+        ] {
+            assert_eq!(value(text).as_deref(), expected, "{text}");
+        }
+        assert!(matches!(Scanner::new(b"\"a\"").next(), Some(Token::Text(text)) if text.is("a")));
+        // The name is a backspace.
+        assert!(matches!(Scanner::new(b"\"\\b\"").next(), Some(Token::Text(text)) if !text.is("\\b")));
     }
 
     #[test]
     fn what_is_not_json_has_no_token() {
-        for text in ["\"a", "\"a\\", "\"a\\\"", "01", "-", "1.", "-01", "nul", "x", "+1", ".5"] {
+        for text in
+            ["\"a", "\"a\\", "\"a\\\"", "01", "-", "1.", "-01", "nul", "x", "+1", ".5", "1e", "1e+", "1.e1"]
+        {
             assert_eq!(Scanner::new(text.as_bytes()).next(), None, "{text}");
         }
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Fields, Schema};
 
-use super::scan::{Scanner, Token, unescaped};
+use super::problem::Problem;
+use super::scan::{self, Items, Scanner, Text, Token};
 use crate::files::numbers::{self, Numbers};
 
 /// Maximum number of fields of a table, including those of nested objects.
@@ -35,29 +36,18 @@ pub(super) struct Object {
     last: Vec<u64>,
 }
 
-/// State while walking through a value.
+/// Counts of what was learned.
 #[derive(Debug, Default)]
-struct Context {
-    /// Names of the fields around the value.
-    path: Vec<String>,
-    /// The first problem of the value, and its field.
-    problem: Option<String>,
+struct Counts {
     objects: u64,
     fields: usize,
-}
-
-impl Context {
-    fn problem(&mut self, what: &str) {
-        let path = self.path.join(".");
-        self.problem.get_or_insert_with(|| format!("field `{path}` {what}"));
-    }
 }
 
 /// The fields of objects, in the order of their first appearance.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     top: Object,
-    way: Context,
+    counts: Counts,
 }
 
 impl Shapes {
@@ -65,36 +55,17 @@ impl Shapes {
     ///
     /// # Errors
     /// What is wrong with the text, or with its fields.
-    pub(super) fn add(&mut self, object: &[u8]) -> Result<(), String> {
+    pub(super) fn add(&mut self, object: &[u8]) -> Result<(), Problem> {
         let mut scanner = Scanner::new(object);
-        let learned = match scanner.next() {
-            Some(Token::Open(b'{')) => learn_object(&mut scanner, &mut self.top, &mut self.way, 0),
-            _ => None,
-        };
-        self.way.path.clear();
-        let is_whole = learned.is_some() && scanner.is_at_end();
-        match self.way.problem.take() {
-            Some(problem) => Err(problem),
-            None if is_whole => Ok(()),
-            None => Err(reason(object)),
+        match scanner.next() {
+            Some(Token::Open(b'{')) => learn_object(&mut scanner, &mut self.top, &mut self.counts, 0)?,
+            _ => return Err(Problem::Syntax),
         }
+        if scanner.is_at_end() { Ok(()) } else { Err(Problem::Syntax) }
     }
 
     pub(super) fn schema(&self) -> Schema {
         Schema::new(self.top.fields())
-    }
-}
-
-/// Why a text is not an object, as a parser says it.
-fn reason(object: &[u8]) -> String {
-    let parsed = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(object);
-    match parsed.err() {
-        Some(error) => {
-            let text = error.to_string();
-            let place = format!(" at line {} column {}", error.line(), error.column());
-            format!("not a JSON object: {}", text.strip_suffix(&place).unwrap_or(&text))
-        }
-        None => "not a JSON object".into(),
     }
 }
 
@@ -104,18 +75,20 @@ impl Object {
     }
 
     /// The position of the field, which is added if it is new. `likely` is tried first.
-    fn field(&mut self, name: &str, likely: usize, way: &mut Context) -> usize {
-        if self.fields.get(likely).is_some_and(|(known, _)| known == name) {
-            return likely;
+    /// `None` if the name is not valid.
+    fn field(&mut self, name: Text<'_>, likely: usize, counts: &mut Counts) -> Option<usize> {
+        if self.fields.get(likely).is_some_and(|(known, _)| name.is(known)) {
+            return Some(likely);
         }
-        if let Some(place) = self.places.get(name) {
-            return *place;
+        let name = name.value()?;
+        if let Some(place) = self.places.get(name.as_ref()) {
+            return Some(*place);
         }
-        way.fields += 1;
-        self.fields.push((name.to_owned(), Shape::Nothing));
+        counts.fields += 1;
+        self.fields.push((name.as_ref().to_owned(), Shape::Nothing));
         self.last.push(0);
-        self.places.insert(name.to_owned(), self.fields.len() - 1);
-        self.fields.len() - 1
+        self.places.insert(name.into_owned(), self.fields.len() - 1);
+        Some(self.fields.len() - 1)
     }
 }
 
@@ -132,138 +105,104 @@ impl Shape {
     }
 
     /// Learns from one more value, which is neither a list nor an object.
-    fn add(&mut self, value: Self, way: &mut Context) {
-        let old = std::mem::take(self);
-        *self = match (old, value) {
+    fn add(&mut self, value: Self) -> Result<(), Problem> {
+        *self = match (std::mem::take(self), value) {
             (Self::Nothing, new) => new,
             (Self::Number(a), Self::Number(b)) => Self::Number(a.and(b)),
             (old, new) if old == new => old,
-            (old @ (Self::List(_) | Self::Object(_)), _) => {
-                way.problem(&format!("has a single value here, but {} before", old.kind()));
-                old
-            }
+            (old @ (Self::List(_) | Self::Object(_)), _) => return Err(old.unlike("a single value")),
             // Mixed values are read as text, as they are written.
             _ => Self::Text,
         };
+        Ok(())
     }
 
-    fn kind(&self) -> &'static str {
-        match self {
+    fn unlike(&self, new: &str) -> Problem {
+        let before = match self {
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
             _ => "a single value",
-        }
+        };
+        Problem::field(format!("has {new} here, but {before} before"))
     }
 }
 
-/// Learns from the value that begins with a token. `None` if the text is not JSON.
+/// Learns from the value that begins with a token.
 fn learn(
     token: Token<'_>,
     scanner: &mut Scanner<'_>,
     shape: &mut Shape,
-    way: &mut Context,
+    counts: &mut Counts,
     depth: usize,
-) -> Option<()> {
+) -> Result<(), Problem> {
     if depth > DEPTH_MAX {
-        way.problem(&format!("has more than {DEPTH_MAX} levels"));
-        return None;
+        return Err(Problem::field(format!("has more than {DEPTH_MAX} levels")));
     }
     match token {
-        Token::Null => {}
-        Token::Boolean => shape.add(Shape::Boolean, way),
-        Token::Number(text) => {
-            let number = Numbers::of(text).map_or(Shape::Text, Shape::Number);
-            shape.add(number, way);
-        }
-        Token::Text(_) => shape.add(Shape::Text, way),
+        Token::Null => Ok(()),
+        Token::Boolean(_) => shape.add(Shape::Boolean),
+        Token::Number(text) => shape.add(Numbers::of(text).map_or(Shape::Text, Shape::Number)),
+        Token::Text(_) => shape.add(Shape::Text),
         Token::Open(b'[') => {
             if *shape == Shape::Nothing {
                 *shape = Shape::List(Box::default());
             }
-            let mut unfit = Shape::Nothing;
-            let items = match shape {
-                Shape::List(items) => &mut **items,
-                other => {
-                    way.problem(&format!("has a list here, but {} before", other.kind()));
-                    &mut unfit
-                }
-            };
-            learn_items(scanner, items, way, depth)?;
+            match shape {
+                Shape::List(items) => learn_items(scanner, items, counts, depth),
+                other => Err(other.unlike("a list")),
+            }
         }
         Token::Open(_) => {
             if *shape == Shape::Nothing {
                 *shape = Shape::Object(Object::default());
             }
-            let mut unfit = Object::default();
-            let object = match shape {
-                Shape::Object(object) => object,
-                other => {
-                    way.problem(&format!("has an object here, but {} before", other.kind()));
-                    &mut unfit
-                }
-            };
-            learn_object(scanner, object, way, depth)?;
+            match shape {
+                Shape::Object(object) => learn_object(scanner, object, counts, depth),
+                other => Err(other.unlike("an object")),
+            }
         }
-        Token::Close(_) | Token::Comma | Token::Colon => return None,
+        Token::Close(_) | Token::Comma | Token::Colon => Err(Problem::Syntax),
     }
-    Some(())
 }
 
 /// Learns from the items of a list, after its bracket.
-fn learn_items(scanner: &mut Scanner<'_>, items: &mut Shape, way: &mut Context, depth: usize) -> Option<()> {
-    let mut token = scanner.next()?;
-    if token == Token::Close(b']') {
-        return Some(());
+fn learn_items(
+    scanner: &mut Scanner<'_>,
+    items: &mut Shape,
+    counts: &mut Counts,
+    depth: usize,
+) -> Result<(), Problem> {
+    let mut rest = Items::default();
+    while let Some(token) = rest.next(scanner)? {
+        learn(token, scanner, items, counts, depth + 1)?;
     }
-    loop {
-        learn(token, scanner, items, way, depth + 1)?;
-        match scanner.next()? {
-            Token::Comma => token = scanner.next()?,
-            Token::Close(b']') => return Some(()),
-            _ => return None,
-        }
-    }
+    Ok(())
 }
 
 /// Learns from the fields of an object, after its brace.
 fn learn_object(
     scanner: &mut Scanner<'_>,
     object: &mut Object,
-    way: &mut Context,
+    counts: &mut Counts,
     depth: usize,
-) -> Option<()> {
-    way.objects += 1;
-    let number = way.objects;
-    let mut likely = 0;
-    let mut token = scanner.next()?;
-    if token == Token::Close(b'}') {
-        return Some(());
-    }
-    loop {
-        let Token::Text(name) = token else { return None };
-        let place = object.field(&unescaped(name)?, likely, way);
-        if way.fields > FIELDS_MAX {
-            way.problem.get_or_insert_with(|| format!("more than {FIELDS_MAX} different fields"));
-            return None;
+) -> Result<(), Problem> {
+    counts.objects += 1;
+    let number = counts.objects;
+    let (mut rest, mut likely) = (scan::Fields::default(), 0);
+    while let Some((name, value)) = rest.next(scanner)? {
+        let place = object.field(name, likely, counts).ok_or(Problem::Syntax)?;
+        if counts.fields > FIELDS_MAX {
+            return Err(Problem::Whole(format!("more than {FIELDS_MAX} different fields")));
         }
         likely = place + 1;
-        let is_repeated = std::mem::replace(&mut object.last[place], number) == number;
         let (name, shape) = &mut object.fields[place];
-        way.path.push(name.clone());
-        if is_repeated {
-            way.problem("occurs twice in one object");
-        }
-        if scanner.next()? != Token::Colon {
-            return None;
-        }
-        learn(scanner.next()?, scanner, shape, way, depth + 1)?;
-        way.path.pop();
-        match scanner.next()? {
-            Token::Comma => token = scanner.next()?,
-            Token::Close(b'}') => return Some(()),
-            _ => return None,
-        }
+        let learned = match std::mem::replace(&mut object.last[place], number) == number {
+            true => Err(Problem::twice()),
+            false => learn(value, scanner, shape, counts, depth + 1),
+        };
+        learned.map_err(|problem| problem.inside(name))?;
     }
+    Ok(())
 }
 
 /// The type of a field that has these types in two files.
@@ -295,7 +234,8 @@ mod tests {
     fn learn(lines: &[&str]) -> Result<Schema, String> {
         let mut shapes = Shapes::default();
         for line in lines {
-            shapes.add(line.as_bytes())?;
+            let added = shapes.add(line.as_bytes());
+            added.map_err(|problem| problem.message(line.as_bytes()))?;
         }
         Ok(shapes.schema())
     }
