@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,19 @@ ROWS = 20_000
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with the table `orders`, and the range file `target`, into which clients may write."""
-    folder = tmp_path_factory.mktemp("clients")
+    with serve_orders(tmp_path_factory.mktemp("clients")) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The same, with results of Flight SQL in several streams."""
+    with serve_orders(tmp_path_factory.mktemp("divided"), "--flight-endpoints", "3") as node:
+        yield node
+
+
+@contextmanager
+def serve_orders(folder: Path, *options: str) -> Iterator[Node]:
     day = datetime.date(2026, 1, 1)
     table = pa.table(
         {
@@ -38,7 +51,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         }
     )
     lightship.write(table, folder / "orders.parquet")
-    with serve("--table", f"orders={folder / 'orders.parquet'}", "--range-data", str(folder / "range")) as node:
+    tables = ["--table", f"orders={folder / 'orders.parquet'}", "--range-data", str(folder / "range")]
+    with serve(*tables, *options) as node:
         columns = "id bigint, name text"
         created = subprocess.run(
             [*command(), "range", "create", node.uri(), "target", "--key", "id", "--columns", columns],
@@ -57,14 +71,31 @@ def succeeds(words: list[str], address: str, *more: str) -> str:
     return run.stdout
 
 
-def test_flight_sql_in_python(node: Node) -> None:
-    out = succeeds([sys.executable, str(SCRIPTS / "flight.py")], node.flight, "target")
+@pytest.mark.parametrize("kind", ["node", "divided"])
+def test_flight_sql_in_python(kind: str, request: pytest.FixtureRequest) -> None:
+    address = request.getfixturevalue(kind).flight
+    out = succeeds([sys.executable, str(SCRIPTS / "flight.py")], address, "target")
     assert "writes: 3002 rows" in out
     assert "all is well" in out
 
 
-def test_flight_sql_in_java(node: Node) -> None:
-    out = succeeds(java(FLIGHT_JDBC, "FlightJdbc.java"), node.flight, "target")
+def test_streams_of_one_result(divided: Node) -> None:
+    cursor = flight_cursor(divided)
+    query = f"select value from generate_series(1, {50 * ROWS})"
+    partitions, schema = cursor.adbc_execute_partitions(query)
+    assert (len(partitions), schema.names) == (3, ["value"])
+    assert len(cursor.adbc_execute_partitions(f"{query} order by value")[0]) == 1
+    cursor.execute(query)
+    values = cursor.fetch_arrow_table()["value"].to_pylist()
+    assert sorted(values) == list(range(1, 50 * ROWS + 1))
+    cursor.execute(f"{query} order by value")
+    assert cursor.fetch_arrow_table()["value"].to_pylist() == list(range(1, 50 * ROWS + 1))
+
+
+@pytest.mark.parametrize("kind", ["node", "divided"])
+def test_flight_sql_in_java(kind: str, request: pytest.FixtureRequest) -> None:
+    address = request.getfixturevalue(kind).flight
+    out = succeeds(java(FLIGHT_JDBC, "FlightJdbc.java"), address, "target")
     assert "writes: 11 rows" in out
     assert "all is well" in out
 

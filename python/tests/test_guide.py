@@ -53,7 +53,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clear(warehouse: Path) -> Iterator[Node]:
-    with serve("--data", str(warehouse)) as node:
+    with serve("--data", str(warehouse), "--flight-endpoints", "4") as node:
         yield node
 
 
@@ -76,6 +76,7 @@ def test_flight_in_python(clear: Node, capsys: pytest.CaptureFixture[str]) -> No
         exec(program.replace("localhost:4290", clear.flight), names)
     assert "o_orderdate" in capsys.readouterr().out
     assert names["table"].num_rows == 100  # type: ignore[attr-defined]
+    assert names["rows"] == 100
 
 
 def test_flight_with_tls(encrypted: tuple[Node, Path]) -> None:

@@ -230,13 +230,26 @@ async fn prepare(sql: &str, state: &SessionState) -> Result<Prepared> {
     check_allowed(&plan)?;
     let parameters = parameters::fields(&plan)?;
     let is_update = matches!(plan, LogicalPlan::Dml(_));
+    let is_ordered = is_ordered(&plan);
     let columns = if explained(&plan).is_some() {
         Arc::new(plan.schema().as_arrow().clone())
     } else {
         // The logical plan's types can differ.
         state.create_physical_plan(&parameters::bind_null(plan)?).await?.schema()
     };
-    Ok(Prepared { columns: aliases.restore(&columns), parameters, is_update })
+    Ok(Prepared { columns: aliases.restore(&columns), parameters, is_update, is_ordered })
+}
+
+/// Whether the statement asks for an order of its rows.
+fn is_ordered(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) | LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => true,
+        LogicalPlan::Projection(projection) => is_ordered(&projection.input),
+        LogicalPlan::Limit(limit) => is_ordered(&limit.input),
+        LogicalPlan::SubqueryAlias(alias) => is_ordered(&alias.input),
+        LogicalPlan::Filter(filter) => is_ordered(&filter.input),
+        _ => false,
+    }
 }
 
 /// Refuses statements that do more than read, or add rows to a range file.

@@ -6,10 +6,8 @@ use std::time::Duration;
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tonic::Status;
 
 use crate::FlightConfig;
-use crate::status::status;
 
 /// The right to run or plan a statement, until it is dropped.
 pub(crate) type Permit = OwnedSemaphorePermit;
@@ -39,19 +37,19 @@ impl Admission {
     }
 
     /// Waits until a statement may run.
-    pub(crate) async fn run(&self) -> Result<Permit, Status> {
+    pub(crate) async fn run(&self) -> Result<Permit, Failure> {
         let fail = || format!("{} statements run already, the maximum", self.queries_max);
         self.take(&self.running, fail).await
     }
 
     /// Waits until a statement may be planned.
-    pub(crate) async fn plan(&self) -> Result<Permit, Status> {
+    pub(crate) async fn plan(&self) -> Result<Permit, Failure> {
         let fail = || format!("{} statements are planned already, the maximum", self.queries_max);
         self.take(&self.planning, fail).await
     }
 
     /// Waits until a client may send rows.
-    pub(crate) async fn upload(&self) -> Result<Permit, Status> {
+    pub(crate) async fn upload(&self) -> Result<Permit, Failure> {
         let fail = || format!("{} clients send rows already, the maximum", self.uploads_max);
         self.take(&self.uploads, fail).await
     }
@@ -60,10 +58,10 @@ impl Admission {
         &self,
         semaphore: &Arc<Semaphore>,
         fail: impl FnOnce() -> String,
-    ) -> Result<Permit, Status> {
+    ) -> Result<Permit, Failure> {
         match timeout(self.queue_timeout, semaphore.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(status(&Failure::new(ErrorCode::Busy, fail()).hint("try again later"))),
+            _ => Err(Failure::new(ErrorCode::Busy, fail()).hint("try again later")),
         }
     }
 }
@@ -79,7 +77,7 @@ mod tests {
         let admission = Admission::new(&config);
         let first = admission.run().await.unwrap();
         assert!(admission.plan().await.is_ok(), "planning has places of its own");
-        assert_eq!(admission.run().await.unwrap_err().code(), tonic::Code::Unavailable);
+        assert_eq!(admission.run().await.unwrap_err().code, ErrorCode::Busy);
         drop(first);
         assert!(admission.run().await.is_ok());
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use lightship_transport::{Result, TransportError};
 
+use crate::divided::ENDPOINTS_MAX;
+
 /// The longest token. A client sends it with each request.
 const TOKEN_BYTES_MAX: usize = 4 << 10;
 /// The most bytes of a message that are not rows.
@@ -27,6 +29,10 @@ pub struct FlightConfig {
     /// Addresses by which clients reach this server or others that answer the same queries, such as
     /// `grpc+tls://db.example:4290`, for results. If there are none, clients fetch results where they have asked.
     pub locations: Vec<String>,
+    /// Endpoints of a result that has no order: clients that fetch them at the same time divide its rows over as many
+    /// streams. Each can be fetched once, and within five minutes after it was asked for, where it was asked for: with
+    /// more than one, `locations` must not be those of other servers. 1 to 64.
+    pub endpoints: usize,
     /// The maximum number of connections of clients with a token. Requests on further ones are refused. Each holds
     /// some ten KiB, and its requests.
     pub connections_max: usize,
@@ -40,8 +46,8 @@ pub struct FlightConfig {
     /// The maximum number of clients that send rows or parameters at once; more wait as statements do. Each holds a
     /// message of up to `request_bytes_max`, and its rows, which can have 64 MiB if the message is compressed.
     pub uploads_max: usize,
-    /// The maximum number of statements that run at once; as many again may be planned at once. Each holds four messages,
-    /// of about 1 MiB unless a row is larger, a batch of the engine, and the engine's own state.
+    /// The maximum number of statements that run at once; as many again may be planned at once. Each holds four messages for
+    /// each stream of its result, of about 1 MiB unless a row is larger, a batch of the engine, and the engine's own state.
     pub queries_max: usize,
     /// How long a statement waits for others to end before it is refused.
     pub queue_timeout: Duration,
@@ -69,6 +75,7 @@ impl Default for FlightConfig {
             tokens: Vec::new(),
             insecure: false,
             locations: Vec::new(),
+            endpoints: 1,
             connections_max: 256,
             unauthenticated_max: 256,
             requests_max: 64,
@@ -108,6 +115,9 @@ impl FlightConfig {
         if limits.contains(&0) || self.requests_max == 0 {
             return fail("the limits of connections, statements and requests must be above 0");
         }
+        if !(1..=ENDPOINTS_MAX).contains(&self.endpoints) {
+            return Err(TransportError::Config(format!("a result has from 1 to {ENDPOINTS_MAX} endpoints")));
+        }
         let message_bytes = MESSAGE_OVERHEAD_BYTES..=CLIENT_MESSAGE_BYTES_MAX - MESSAGE_OVERHEAD_BYTES;
         if !message_bytes.contains(&self.message_bytes_max) {
             return fail("the largest message must have from 64 KiB to 16 MiB less 64 KiB");
@@ -145,6 +155,8 @@ mod tests {
             FlightConfig { tokens: vec!["é".into()], ..config() },
             FlightConfig { tokens: vec!["a b".into()], ..config() },
             FlightConfig { tokens: vec!["t".repeat(TOKEN_BYTES_MAX + 1)], ..config() },
+            FlightConfig { endpoints: 0, ..config() },
+            FlightConfig { endpoints: ENDPOINTS_MAX + 1, ..config() },
             FlightConfig { queries_max: 0, ..config() },
             FlightConfig { uploads_max: 0, ..config() },
             FlightConfig { message_bytes_max: 16 << 20, ..config() },

@@ -10,7 +10,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -25,6 +25,7 @@ use crate::FlightConfig;
 use crate::admission::Admission;
 use crate::catalog;
 use crate::command::{Command, Metadata};
+use crate::divided::{DividedResults, Fetched};
 use crate::encode::schema_bytes;
 use crate::gate::Gate;
 use crate::handle::StatementHandle;
@@ -47,6 +48,7 @@ pub(crate) struct Front {
     pub(crate) config: Arc<FlightConfig>,
     pub(crate) admission: Admission,
     pub(crate) running: Arc<Running>,
+    divided: Arc<DividedResults>,
     gate: Arc<Gate>,
     sql_info: SqlInfoData,
     type_info: XdbcTypeInfoData,
@@ -60,11 +62,13 @@ impl Front {
     ) -> TransportResult<Self> {
         // Range files are the only tables that can be written.
         let sql_info = sql_info::sql_info(&config, !service.has_range_files())?;
+        let running = Running::new()?;
         Ok(Self {
             service,
             admission: Admission::new(&config),
             config,
-            running: Arc::new(Running::new()?),
+            divided: Arc::new(DividedResults::new(&running)?),
+            running: Arc::new(running),
             gate,
             sql_info,
             type_info: type_info()?,
@@ -73,39 +77,49 @@ impl Front {
 
     /// Plans a statement.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<Prepared, Status> {
-        let _permit = self.admission.plan().await?;
+        let _permit = self.admission.plan().await.map_err(|failure| status(&failure))?;
         self.service.prepare(sql).await.map_err(|failure| status(&failure))
     }
 
-    /// The columns of what a client asks for, as they are sent.
-    async fn columns(&self, command: &Command) -> Result<SchemaRef, Status> {
-        Ok(match command {
-            Command::Statement(statement) => self.statement_columns(statement).await?,
-            Command::Metadata(metadata) => match metadata {
-                Metadata::Catalogs => GetCatalogsBuilder::new().schema(),
-                Metadata::Schemas(_) => GetDbSchemasBuilder::new(None::<String>, None::<String>).schema(),
-                Metadata::Tables(command) => catalog::no_tables(command).schema(),
-                Metadata::TableTypes => CommandGetTableTypes {}.into_builder().schema(),
-                Metadata::SqlInfo(_) => {
-                    sql_info::columns(&self.sql_info).map_err(|error| Status::internal(error.to_string()))?
-                }
-                Metadata::TypeInfo(_) => self.type_info.schema(),
-                Metadata::PrimaryKeys(_) => keys::primary_key_columns(),
-                Metadata::ForeignKeys => keys::foreign_key_columns(),
-            },
-        })
+    /// The columns of what a client asks for, as they are sent, and the number of endpoints that divide its rows.
+    async fn described(&self, command: &Command) -> Result<(SchemaRef, usize), Status> {
+        let metadata = match command {
+            Command::Statement(statement) => {
+                let prepared = self.prepare(&statement.sql).await?;
+                let is_divided = !prepared.is_update && !prepared.is_ordered;
+                let endpoints = if is_divided { self.config.endpoints } else { 1 };
+                return Ok((self.statement_columns(statement, prepared).await?, endpoints));
+            }
+            Command::Metadata(metadata) => metadata,
+        };
+        let columns = match metadata {
+            Metadata::Catalogs => GetCatalogsBuilder::new().schema(),
+            Metadata::Schemas(_) => GetDbSchemasBuilder::new(None::<String>, None::<String>).schema(),
+            Metadata::Tables(command) => catalog::no_tables(command).schema(),
+            Metadata::TableTypes => CommandGetTableTypes {}.into_builder().schema(),
+            Metadata::SqlInfo(_) => {
+                sql_info::columns(&self.sql_info).map_err(|error| Status::internal(error.to_string()))?
+            }
+            Metadata::TypeInfo(_) => self.type_info.schema(),
+            Metadata::PrimaryKeys(_) => keys::primary_key_columns(),
+            Metadata::ForeignKeys => keys::foreign_key_columns(),
+        };
+        Ok((columns, 1))
     }
 
     /// The columns of a statement, which can depend on the types of the values that are bound to it.
-    async fn statement_columns(&self, statement: &StatementHandle) -> Result<SchemaRef, Status> {
-        let prepared = self.prepare(&statement.sql).await?;
+    async fn statement_columns(
+        &self,
+        statement: &StatementHandle,
+        prepared: Prepared,
+    ) -> Result<SchemaRef, Status> {
         let mut parameters = prepared.parameters.fields().iter();
         let depends = !prepared.is_update && parameters.any(|field| field.data_type() == &DataType::Null);
         let bound = if depends { statement.parameters().await? } else { None };
         let Some(bound) = bound.filter(|bound| bound.num_rows() > 0) else {
             return Ok(plain_schema(&prepared.columns));
         };
-        let _permit = self.admission.run().await?;
+        let _permit = self.admission.run().await.map_err(|failure| status(&failure))?;
         // Its rows are dropped at once: only with these values it is known what they are.
         let answer = self.service.execute(&statement.sql, &bound.slice(0, 1)).await;
         Ok(plain_schema(&answer.map_err(|failure| status(&failure))?.schema))
@@ -134,60 +148,92 @@ impl Front {
     /// Where the rows of a descriptor are. Nothing runs yet, and nothing is kept.
     async fn flight_info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
         let command = Command::of_descriptor(&descriptor)?;
-        let schema = self.columns(&command).await?;
+        let (schema, endpoints) = self.described(&command).await?;
         let schema = schema_bytes(&schema).map_err(|failure| status(&failure))?;
-        let ticket: Bytes = match command {
-            Command::Statement(statement) => {
-                let run = self.running.identifier().map_err(|error| Status::internal(error.to_string()))?;
-                let statement_handle = statement.ticket(schema.clone(), run).bytes();
-                TicketStatementQuery { statement_handle }.as_any().encode_to_vec().into()
-            }
-            Command::Metadata(_) => descriptor.cmd.clone(),
+        let tickets = match command {
+            Command::Statement(statement) => self.tickets(&statement, &schema, endpoints)?,
+            Command::Metadata(_) => vec![descriptor.cmd.clone()],
         };
         let locations = self.config.locations.iter().map(|uri| Location { uri: uri.clone() });
         let endpoint = FlightEndpoint {
-            ticket: Some(Ticket { ticket }),
             // Without one, clients ask where they have asked before.
             location: locations.collect(),
             ..FlightEndpoint::default()
         };
+        let endpoints = tickets
+            .into_iter()
+            .map(|ticket| FlightEndpoint { ticket: Some(Ticket { ticket }), ..endpoint.clone() });
+        let endpoint: Vec<_> = endpoints.collect();
         Ok(FlightInfo {
             schema,
             flight_descriptor: Some(descriptor),
-            endpoint: vec![endpoint],
+            ordered: endpoint.len() == 1,
+            endpoint,
             total_records: -1,
             total_bytes: -1,
-            ordered: true,
             app_metadata: Bytes::new(),
         })
     }
 
-    /// Sends the rows of a statement.
+    /// The tickets for the result of a statement.
+    fn tickets(
+        &self,
+        statement: &StatementHandle,
+        schema: &Bytes,
+        count: usize,
+    ) -> Result<Vec<Bytes>, Status> {
+        let run = self.running.identifier().map_err(|error| Status::internal(error.to_string()))?;
+        let ticket = |share| {
+            let statement_handle = statement.clone().ticket(schema.clone(), run, share).bytes();
+            TicketStatementQuery { statement_handle }.as_any().encode_to_vec().into()
+        };
+        Ok(match count {
+            1 => vec![ticket(None)],
+            count => self.divided.shares(count).map(Some).map(ticket).collect(),
+        })
+    }
+
+    /// Sends the rows of a statement, or a share of them.
     async fn results(&self, statement: StatementHandle) -> Result<Messages, Status> {
-        let permit = self.admission.run().await?;
         let parameters = statement.parameters().await?;
-        let (declared, run) = (statement.columns()?, statement.run());
+        let (declared, id, share) = (statement.columns()?, statement.run(), statement.share().cloned());
         let sql: Arc<str> = statement.sql.into();
         // From here on, so that a client can cancel while its query is planned.
-        let run = run.map(|id| self.running.begin(id));
-        let starting = start(self.service.clone(), sql, parameters);
+        let run = id.map(|id| self.running.begin(id));
+        let start = async {
+            let permit = self.admission.run().await?;
+            Ok((start(self.service.clone(), sql, parameters).await?, permit))
+        };
+        let starting = async {
+            let (Some(id), Some(share)) = (id, share) else {
+                let (answer, permit) = start.await?;
+                return Ok((answer.schema, answer.rows, Some(permit)));
+            };
+            match self.divided.fetch(id, &share)? {
+                Fetched::Share(share) => Ok((share.start(start).await?, share.rows(), None)),
+                Fetched::Nothing => {
+                    let none = declared.clone().unwrap_or_else(|| Arc::new(Schema::empty()));
+                    Ok((none, stream::empty().boxed() as Rows, None))
+                }
+            }
+        };
         let cancelled = async {
             match &run {
                 Some(run) => run.cancelled().await,
                 None => std::future::pending().await,
             }
         };
-        let answer = tokio::select! {
-            answer = starting => answer,
+        let started = tokio::select! {
+            started = starting => started,
             () = cancelled => Err(Failure::new(ErrorCode::Cancelled, "the query was cancelled")),
         };
-        let answer = answer.map_err(|failure| status(&failure))?;
-        let schema = declared.unwrap_or_else(|| plain_schema(&answer.schema));
-        if !are_sent_as(&answer.schema, &schema) {
+        let (found, rows, permit) = started.map_err(|failure: Failure| status(&failure))?;
+        let schema = declared.unwrap_or_else(|| plain_schema(&found));
+        if !are_sent_as(&found, &schema) {
             return Err(status(&changed()));
         }
         let limits = ResultLimits::new(&self.config);
-        Ok(Messages::send(schema, answer.rows, limits, run, permit))
+        Ok(Messages::send(schema, rows, limits, run, permit))
     }
 }
 
@@ -278,7 +324,7 @@ impl FlightService for Front {
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
         let command = Command::of_descriptor(request.get_ref())?;
-        let columns = self.columns(&command).await?;
+        let (columns, _) = self.described(&command).await?;
         let schema = schema_bytes(&columns).map_err(|failure| status(&failure))?;
         Ok(Response::new(SchemaResult { schema }))
     }
@@ -287,10 +333,10 @@ impl FlightService for Front {
         let messages = match Command::of_ticket(request.get_ref())? {
             Command::Statement(statement) => self.results(statement).await?,
             Command::Metadata(metadata) => {
-                let permit = self.admission.plan().await?;
+                let permit = self.admission.plan().await.map_err(|failure| status(&failure))?;
                 let batch = self.metadata(metadata).await.map_err(|failure| status(&failure))?;
                 let (schema, limits) = (batch.schema(), ResultLimits::new(&self.config));
-                Messages::send(schema, Box::pin(stream::iter([Ok(batch)])), limits, None, permit)
+                Messages::send(schema, Box::pin(stream::iter([Ok(batch)])), limits, None, Some(permit))
             }
         };
         Ok(Response::new(messages.boxed()))

@@ -40,6 +40,33 @@ pub(crate) struct StatementHandle {
     columns: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
     run: Bytes,
+    /// Of the ticket of one of several endpoints.
+    #[prost(message, optional, tag = "6")]
+    share: Option<Share>,
+}
+
+/// One of the endpoints over which a result is divided.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Share {
+    #[prost(bytes = "bytes", tag = "1")]
+    server: Bytes,
+    /// When the server issued it, since its start.
+    #[prost(uint64, tag = "2")]
+    pub(crate) issued_ms: u64,
+    /// Which of the endpoints it is.
+    #[prost(uint32, tag = "3")]
+    pub(crate) place: u32,
+}
+
+impl Share {
+    pub(crate) fn new(server: RunId, issued_ms: u64, place: u32) -> Self {
+        Self { server: Bytes::copy_from_slice(&server), issued_ms, place }
+    }
+
+    /// Whether this server has issued it.
+    pub(crate) fn is_of(&self, server: &RunId) -> bool {
+        self.server == server[..]
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -127,9 +154,9 @@ impl StatementHandle {
         concat_batches(first.schema_ref(), &batches).map(Some).map_err(arrow_status)
     }
 
-    /// As a ticket for a result with these columns.
-    pub(crate) fn ticket(self, columns: Bytes, run: RunId) -> Self {
-        Self { columns, run: Bytes::copy_from_slice(&run), ..self }
+    /// As a ticket for a result with these columns, or for a share of it.
+    pub(crate) fn ticket(self, columns: Bytes, run: RunId, share: Option<Share>) -> Self {
+        Self { columns, run: Bytes::copy_from_slice(&run), share, ..self }
     }
 
     /// The columns that the client was told, if this is a ticket.
@@ -152,6 +179,11 @@ impl StatementHandle {
     /// The identifier of the result, if this is a ticket.
     pub(crate) fn run(&self) -> Option<RunId> {
         self.run.as_ref().try_into().ok()
+    }
+
+    /// The share of the result that the ticket is for; `None` if it is for the whole result.
+    pub(crate) fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 }
 
@@ -204,9 +236,13 @@ mod tests {
         let schema = Schema::new(vec![Field::new("a", DataType::Utf8, true)]);
         let handle = StatementHandle::new("select 1".into()).unwrap();
         assert!(handle.columns().unwrap().is_none() && handle.run().is_none());
-        let ticket = handle.ticket(schema_bytes(&schema).unwrap(), [7; 16]);
+        let ticket = handle.ticket(schema_bytes(&schema).unwrap(), [7; 16], Some(Share::new([8; 16], 9, 1)));
         assert_eq!(ticket.columns().unwrap().unwrap().as_ref(), &schema);
         assert_eq!(ticket.run(), Some([7; 16]));
+        let read = StatementHandle::read(&ticket.bytes()).unwrap();
+        let share = read.share().unwrap();
+        assert_eq!((share.is_of(&[8; 16]), share.is_of(&[7; 16])), (true, false));
+        assert_eq!((share.issued_ms, share.place), (9, 1));
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ impl Front {
                 None => {
                     let new = Insert::new(&table, batch.schema_ref())?;
                     self.check_insert(&new).await?;
-                    permit = Some(self.admission.run().await?);
+                    permit = Some(self.admission.run().await.map_err(|failure| status(&failure))?);
                     &*insert.insert(new)
                 }
             };

@@ -8,15 +8,16 @@
 //! metadata that tools show are supported. What the service refuses is refused here too: the front end adds no way to
 //! run what the service would not run.
 //!
-//! The server keeps nothing of a client between two requests. A ticket is its statement, and so is the handle of a
+//! The server keeps nothing of a client between two requests, unless results are divided over several endpoints: then it
+//! remembers for some minutes which of them were fetched. A ticket is its statement, and so is the handle of a
 //! prepared statement, with the parameters that were bound to it. So a client that never comes back, or never closes
 //! its statements, costs nothing; a ticket works any number of times, also after a restart; and a forged one can only
 //! run what its sender could have asked for. `GetFlightInfo` plans a statement to find its columns, and does not run
 //! it: `DoGet` does.
 //!
 //! What it does not do:
-//! - Several endpoints. A service has one stream of rows for each query, so a result has one endpoint, and is fetched
-//!   over one stream. [`FlightConfig::locations`] are addresses of that endpoint, not shares of the result.
+//! - Endpoints at several servers. With [`FlightConfig::endpoints`], a result without an order is divided over several
+//!   streams, all of this server: they share one execution. [`FlightConfig::locations`] are addresses of each endpoint.
 //! - Transactions, savepoints and Substrait plans, which are refused.
 //! - Creating or replacing tables by ingestion.
 //! - Dictionaries, runs and views: columns are sent as plain values, because not all clients can read the others. The
@@ -43,6 +44,7 @@ mod catalog;
 mod command;
 mod config;
 mod connection;
+mod divided;
 mod encode;
 mod front;
 mod gate;

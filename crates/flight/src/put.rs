@@ -25,7 +25,7 @@ use crate::status::{invalid, status, unsupported};
 impl Front {
     /// Handles the client's messages, and returns the answer to it.
     pub(crate) async fn put(&self, mut messages: Streaming<FlightData>) -> Result<Bytes, Status> {
-        let _permit = self.admission.upload().await?;
+        let _permit = self.admission.upload().await.map_err(|failure| status(&failure))?;
         let stall_timeout = self.config.stall_timeout;
         let first = in_time(stall_timeout, messages.message()).await??;
         let first = first.ok_or_else(|| invalid("nothing was sent"))?;
@@ -63,7 +63,7 @@ impl Front {
             return Err(invalid("the statement is no update; ask for its rows with GetFlightInfo"));
         }
         let bound = handle.parameters().await?;
-        let _permit = self.admission.run().await?;
+        let _permit = self.admission.run().await.map_err(|failure| status(&failure))?;
         let mut update = Update { front: self, sql: &handle.sql, runs: 0, changed: 0 };
         while let Some(batch) = batches.next().await? {
             if batch.num_columns() > 0 {

@@ -65,14 +65,14 @@ impl From<Failure> for Ended {
 }
 
 impl Messages {
-    /// Sends rows with the columns of `schema`, or that can be sent as such. The query has its permit until its last
-    /// rows are produced.
+    /// Sends rows with the columns of `schema`, or that can be sent as such. The query has its permit, if it has one of
+    /// its own, until its last rows are produced.
     pub(crate) fn send(
         schema: SchemaRef,
         rows: Rows,
         limits: ResultLimits,
         run: Option<Run>,
-        permit: Permit,
+        permit: Option<Permit>,
     ) -> Self {
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
         let mut task = JoinSet::new();

@@ -71,6 +71,12 @@ pub(crate) struct NodeArgs {
     /// Tokens, TLS and limits are those of the node. Each protocol has --connections-max connections of its own.
     #[arg(long, value_name = "HOST:PORT")]
     flight: Option<String>,
+    /// Endpoints of each result of Flight SQL without ORDER BY, 1 to 64: a client that fetches several at once
+    /// divides the rows over as many streams. [default: 1]
+    ///
+    /// ADBC's driver and that for JDBC do; with pyarrow, a program must fetch each endpoint.
+    #[arg(long, value_name = "COUNT")]
+    flight_endpoints: Option<usize>,
     /// Also answer clients of PostgreSQL on this address: HOST:PORT, such as psql, psycopg and JDBC.
     ///
     /// Their password is a token of the node, and any name of a user and of a database will do. They run
@@ -299,6 +305,7 @@ impl NodeArgs {
         Ok(Self {
             listen: either(self.listen, file.listen),
             flight: self.flight.or(file.flight),
+            flight_endpoints: self.flight_endpoints.or(file.flight_endpoints),
             postgres: self.postgres.or(file.postgres),
             table: [file.table, self.table].concat(),
             data: self.data.or(file.data),

@@ -1,5 +1,6 @@
 //! Tests the server with arrow-flight's own client.
 
+mod divided;
 mod hostile;
 mod limits;
 mod metadata;

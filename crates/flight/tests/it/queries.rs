@@ -160,7 +160,7 @@ async fn a_query_is_cancelled_by_its_information() {
     }
 }
 
-async fn cancel(client: &mut Client, info: FlightInfo, is_sql: bool) -> i32 {
+pub(super) async fn cancel(client: &mut Client, info: FlightInfo, is_sql: bool) -> i32 {
     let (name, body) = if is_sql {
         let request = ActionCancelQueryRequest { info: info.encode_to_vec().into() };
         ("CancelQuery", request.as_any().encode_to_vec())

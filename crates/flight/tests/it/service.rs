@@ -243,7 +243,12 @@ impl Demo {
             Arc::new(Schema::new(fields.collect::<Vec<_>>()))
         };
         let no_parameters = numbered(&[]);
-        let prepared = |columns, parameters, is_update| Prepared { columns, parameters, is_update };
+        let prepared = |columns, parameters, is_update| Prepared {
+            columns,
+            parameters,
+            is_update,
+            is_ordered: text.contains("ordered"),
+        };
         let prepared = match &statement {
             Statement::Tables => prepared(self.tables().schema(), no_parameters, false),
             Statement::Select(rows) => prepared(rows.schema(), no_parameters, false),

@@ -272,7 +272,7 @@ impl Session {
                 return Ok((parameters, Some(columns), Arc::new(Schema::empty())));
             }
             let prepared = shared.service.prepare(sql).await;
-            let Prepared { columns, parameters, is_update } =
+            let Prepared { columns, parameters, is_update, .. } =
                 prepared.map_err(|failure| PgError::of_statement(failure, sql))?;
             let is_known = |oid: u32| oid != 0 && oid != oid::UNKNOWN;
             let mut open =

@@ -141,6 +141,7 @@ impl Service for Lite {
                 columns,
                 parameters: Arc::new(Schema::new(parameters.collect::<Vec<_>>())),
                 is_update: false,
+                is_ordered: true,
             })
         })
     }

@@ -173,11 +173,16 @@ impl Service for Tables {
             if sql == "select $1" {
                 let field = Field::new("$1", DataType::Int64, true);
                 let schema = Arc::new(Schema::new(vec![field]));
-                return Ok(Prepared { columns: schema.clone(), parameters: schema, is_update: false });
+                return Ok(Prepared {
+                    columns: schema.clone(),
+                    parameters: schema,
+                    is_update: false,
+                    is_ordered: true,
+                });
             }
             let columns = self.run(sql)?.schema;
             let is_update = sql.starts_with("delete");
-            Ok(Prepared { columns, parameters: Arc::new(Schema::empty()), is_update })
+            Ok(Prepared { columns, parameters: Arc::new(Schema::empty()), is_update, is_ordered: true })
         })
     }
 

@@ -383,7 +383,8 @@ impl Connection {
         }
         let absent = || TransportError::Protocol("a description without its row".into());
         let Description { columns, parameters, is_update } = described.ok_or_else(absent)??;
-        Ok(Prepared { columns: columns.into(), parameters: parameters.into(), is_update })
+        // The server does not say whether the rows have an order.
+        Ok(Prepared { columns: columns.into(), parameters: parameters.into(), is_update, is_ordered: true })
     }
 
     /// As [`Connection::query`], but sends a task.

@@ -103,6 +103,8 @@ pub struct Prepared {
     pub parameters: SchemaRef,
     /// Whether it changes rows. Then its result is one row with one column, the number of rows that it changed.
     pub is_update: bool,
+    /// Whether its rows have an order that it asks for, or that is not known.
+    pub is_ordered: bool,
 }
 
 /// Answers the queries of a server.

@@ -256,7 +256,7 @@ impl Handler {
         match action {
             Action::Execute(parameters) => self.service.execute(sql, parameters).await,
             Action::Describe => {
-                let Prepared { columns, parameters, is_update } = self.service.prepare(sql).await?;
+                let Prepared { columns, parameters, is_update, .. } = self.service.prepare(sql).await?;
                 let description = Description {
                     columns: columns.as_ref().clone(),
                     parameters: parameters.as_ref().clone(),

@@ -105,7 +105,12 @@ impl Service for Shared {
                 return Err(Failure::new(ErrorCode::Sql, "no number"));
             }
             let parameters = Schema::new(vec![Field::new("$1", DataType::Int64, true)]);
-            Ok(Prepared { columns: schema(), parameters: parameters.into(), is_update: false })
+            Ok(Prepared {
+                columns: schema(),
+                parameters: parameters.into(),
+                is_update: false,
+                is_ordered: true,
+            })
         })
     }
 }

@@ -16,6 +16,9 @@ impl NodeArgs {
                 "--connections-between-nodes must be at least 2: an overlay with fewer can't connect all nodes",
             ));
         }
+        if self.flight_endpoints.is_some() && self.flight.is_none() {
+            return Err(CliError::usage("--flight-endpoints requires --flight HOST:PORT"));
+        }
         let unused = self.cluster_options().into_iter().find(|(_, is_given)| *is_given);
         match unused.filter(|_| !self.is_clustered()) {
             Some((option, _)) => Err(CliError::usage(format!(

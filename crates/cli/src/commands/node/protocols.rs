@@ -43,6 +43,7 @@ impl NodeArgs {
             tls: tls.clone(),
             tokens: tokens.clone(),
             insecure: server.insecure,
+            endpoints: self.flight_endpoints.unwrap_or(1),
             connections_max: server.connections_max,
             queries_max: server.connections_max,
             queue_timeout: server.queue_timeout,
