@@ -6,7 +6,8 @@
 //! outlived with rows missing, and a ticket that comes when the server does not know any more what became of its
 //! result.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{self, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -114,16 +115,19 @@ impl DividedResults {
             })?;
         let known = &mut *lock(&self.known);
         known.forget(now);
-        if !known.results.contains_key(&run) {
-            let age = now.duration_since(self.started).saturating_sub(Duration::from_millis(share.issued_ms));
-            if age >= TICKET_LIFE {
-                let seconds = TICKET_LIFE.as_secs();
-                return Err(again(format!("the result was not fetched within {seconds} seconds")));
+        let entry = match known.results.entry(run) {
+            hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            hash_map::Entry::Vacant(vacant) => {
+                let age =
+                    now.duration_since(self.started).saturating_sub(Duration::from_millis(share.issued_ms));
+                if age >= TICKET_LIFE {
+                    let seconds = TICKET_LIFE.as_secs();
+                    return Err(again(format!("the result was not fetched within {seconds} seconds")));
+                }
+                known.to_forget.push_back((now + TICKET_LIFE, run));
+                vacant.insert(Entry { fetched: 0, state: State::Open(Arc::default(), 0) })
             }
-            known.results.insert(run, Entry { fetched: 0, state: State::Open(Arc::default(), 0) });
-            known.to_forget.push_back((now + TICKET_LIFE, run));
-        }
-        let entry = known.results.get_mut(&run).expect("it was added");
+        };
         if entry.fetched & place != 0 {
             return Err(again("this endpoint of the result was fetched before"));
         }
