@@ -33,6 +33,7 @@ const DUCKDB: &str = "DuckDB postgres scanner";
 const RUST: &str = "Lightship, Rust";
 const PYTHON: &str = "Lightship, Python";
 const NODE: &str = "Lightship node";
+const NODE_2: &str = "Lightship node, 2 endpoints";
 const POSTGRES: &str = "PostgreSQL";
 const FLIGHT: &str = "pyarrow's server";
 
@@ -84,6 +85,8 @@ struct Bench<'a> {
     package: TempDir,
     postgres: RunningDatabase,
     node: Node,
+    /// The same, with `--flight-endpoints`.
+    divided: Node,
     flight: String,
     rows: u64,
     /// Servers that end when these are dropped.
@@ -107,7 +110,9 @@ impl<'a> Bench<'a> {
             return Err(format!("fetching lineitem: {fetched}").into());
         }
         let protocols = ["--flight", "127.0.0.1:0", "--postgres", "127.0.0.1:0"];
-        let node = Node::start_with(None, &format!("lineitem={copy}"), true, &protocols)?;
+        let start = |more: &[&str]| Node::start_with(None, &format!("lineitem={copy}"), true, more);
+        let node = start(&protocols)?;
+        let divided = start(&["--flight", "127.0.0.1:0", "--flight-endpoints", "2"])?;
         let mut server = peers.spawn(None, "flight_server.py", &[&copy, "127.0.0.1"])?;
         let flight = format!("grpc://127.0.0.1:{}", server.line()?);
         Ok(Self {
@@ -115,6 +120,7 @@ impl<'a> Bench<'a> {
             package,
             postgres,
             node,
+            divided,
             flight,
             rows: file.rows,
             _processes: [holder, server],
@@ -169,6 +175,8 @@ impl<'a> Bench<'a> {
         let both = |name: [&'static str; 2], way, uris: [&str; 2]| {
             vec![self.client(name[0], way, uris[0]), self.client(name[1], way, uris[1])]
         };
+        let mut flight_adbc = both([NODE, FLIGHT], "flight_adbc", [&flight, &self.flight]);
+        flight_adbc.push(self.client(NODE_2, "flight_adbc", &self.divided.protocol("flight")?));
         let wires = |program, arguments| {
             vec![
                 self.program(NODE, &wire, program, arguments),
@@ -217,7 +225,7 @@ impl<'a> Bench<'a> {
             ),
             (NODE_TABLE, vec![self.client(PYTHON, "node_table", &node), self.rust(&["--keep"])]),
             (NODE_BATCHES, vec![self.client(PYTHON, "node_batches", &node), self.rust(&[])]),
-            (FLIGHT_ADBC, both([NODE, FLIGHT], "flight_adbc", [&flight, &self.flight])),
+            (FLIGHT_ADBC, flight_adbc),
             (FLIGHT_PYARROW, both([NODE, FLIGHT], "flight_pyarrow", [&flight, &self.flight])),
             (WIRE_ROWS, wires("postgres_rows.py", &["lineitem"])),
             (WIRE_COPY, wires("postgres_copy.py", &["lineitem"])),
@@ -305,7 +313,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              **From a node** that has the same rows in memory: on an open connection, with shared memory, to a table \
              that is kept, and to batches that are dropped. The Rust client is that of the crate `session`.\n\n\
              **Flight**: the same clients read from a node (`--flight`) and from the C++ server of pyarrow, which \
-             sends the same rows from memory, 65536 a batch. **PostgreSQL's protocol**: the same clients read from a \
+             sends the same rows from memory, 65536 a batch. With two endpoints (`--flight-endpoints 2`) the driver \
+             reads a result in two streams. **PostgreSQL's protocol**: the same clients read from a \
              node (`--postgres`) and from PostgreSQL. These clocks start on an open connection, except ConnectorX's, \
              and batches are dropped.",
             file.rows,

@@ -111,6 +111,17 @@ const POWERS: [i128; DIGITS_MAX + 1] = {
     powers
 };
 
+/// Those that are doubles without rounding.
+const DOUBLE_POWERS: [f64; DOUBLE_DIGITS + 1] = {
+    let mut powers = [1.0; DOUBLE_DIGITS + 1];
+    let mut exponent = 1;
+    while exponent <= DOUBLE_DIGITS {
+        powers[exponent] = 10.0 * powers[exponent - 1];
+        exponent += 1;
+    }
+    powers
+};
+
 /// A number of at most [`DOUBLE_DIGITS`] digits without an exponent, as most are. Each type reads it from its digits.
 #[derive(Debug, Clone, Copy)]
 struct Short {
@@ -168,7 +179,7 @@ impl Short {
 
     /// The nearest double: both numbers are doubles without rounding, and their quotient is rounded once.
     fn double(self) -> f64 {
-        let value = self.digits as f64 / POWERS[self.fraction.unwrap_or(0)] as f64;
+        let value = self.digits as f64 / DOUBLE_POWERS[self.fraction.unwrap_or(0)];
         if self.is_negative { -value } else { value }
     }
 

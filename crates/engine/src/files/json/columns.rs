@@ -3,7 +3,6 @@
 //! Values are parsed from the text as it is written, so that no number is changed on the way: 1.5 is not 1 in a column of
 //! integers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::NullBufferBuilder;
@@ -12,7 +11,7 @@ use arrow_schema::{ArrowError, DataType, FieldRef, Fields, SchemaRef};
 use datafusion::arrow::buffer::{OffsetBuffer, ScalarBuffer};
 
 use super::problem::Problem;
-use super::scan::{self, Items, Scanner, Text, Token};
+use super::scan::{self, Items, Name, Names, Scanner, Value};
 use crate::files::values::{self, Column};
 
 /// Columns with the rows of a batch.
@@ -33,12 +32,9 @@ impl Columns {
     /// # Errors
     /// What is wrong with the text, or with its fields. The columns can't be used any more.
     pub(super) fn add(&mut self, object: &[u8]) -> Result<(), Problem> {
-        let mut scanner = Scanner::new(object);
-        match scanner.next() {
-            Some(Token::Open(b'{')) => self.objects.add(&mut scanner)?,
-            _ => return Err(Problem::Syntax),
-        }
-        if scanner.is_at_end() { Ok(()) } else { Err(Problem::Syntax) }
+        let mut scanner = Scanner::of_object(object)?;
+        self.objects.add(&mut scanner)?;
+        scanner.end()
     }
 
     pub(super) fn finish(self) -> Result<RecordBatch, ArrowError> {
@@ -83,34 +79,32 @@ impl Values {
         }
     }
 
-    /// Adds the value that begins with a token.
-    fn add(&mut self, token: Token<'_>, scanner: &mut Scanner<'_>) -> Result<(), Problem> {
-        match (self, token) {
-            (_, Token::Close(_) | Token::Comma | Token::Colon) => Err(Problem::Syntax),
-            (values, Token::Null) => {
+    /// Adds the next value.
+    fn add(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Problem> {
+        let Some(value) = scanner.value() else { return Err(Problem::Syntax) };
+        match (self, value) {
+            (values, Value::Null) => {
                 values.push_null();
                 Ok(())
             }
-            (Self::Single(of, column), Token::Number(text)) => single(of, &mut **column, text),
-            (Self::Single(of, column), Token::Text(text)) => {
-                single(of, &mut **column, &text.value().ok_or(Problem::Syntax)?)
-            }
-            (Self::Single(of, column), Token::Boolean(value)) => {
+            (Self::Single(of, column), Value::Number(text)) => single(of, &mut **column, text),
+            (Self::Single(of, column), Value::Text(text)) => single(of, &mut **column, &text.value()?),
+            (Self::Single(of, column), Value::Boolean(value)) => {
                 single(of, &mut **column, if value { "true" } else { "false" })
             }
-            (Self::List(lists), Token::Open(b'[')) => lists.add(scanner),
-            (Self::Object(objects, is_there), Token::Open(b'{')) => {
+            (Self::List(lists), Value::List) => lists.add(scanner),
+            (Self::Object(objects, is_there), Value::Object) => {
                 is_there.append_non_null();
                 objects.add(scanner)
             }
-            (values, token) => Err(values.unlike(token)),
+            (values, value) => Err(values.unlike(value)),
         }
     }
 
-    fn unlike(&self, token: Token<'_>) -> Problem {
-        let found = match token {
-            Token::Open(b'[') => "a list",
-            Token::Open(_) => "an object",
+    fn unlike(&self, value: Value<'_>) -> Problem {
+        let found = match value {
+            Value::List => "a list",
+            Value::Object => "an object",
             _ => "a single value",
         };
         let expected = match self {
@@ -166,8 +160,8 @@ impl Lists {
 
     fn add(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Problem> {
         let mut rest = Items::default();
-        while let Some(token) = rest.next(scanner)? {
-            self.items.add(token, scanner)?;
+        while rest.next(scanner)? {
+            self.items.add(scanner)?;
             // A batch has fewer bytes.
             self.item_count += 1;
         }
@@ -188,35 +182,40 @@ impl Lists {
 
 struct Objects {
     fields: Fields,
+    names: Names,
     columns: Vec<Values>,
     /// How many rows each column has.
     filled: Vec<usize>,
     rows: usize,
-    places: HashMap<String, usize>,
 }
 
 impl Objects {
     fn new(fields: &Fields, rows: usize) -> Self {
-        let place = |(place, field): (usize, &FieldRef)| (field.name().clone(), place);
+        let mut names = Names::default();
+        for field in fields {
+            names.add(field.name());
+        }
         Self {
             fields: fields.clone(),
+            names,
             columns: fields.iter().map(|field| Values::new(field.data_type(), rows)).collect(),
             filled: vec![0; fields.len()],
             rows: 0,
-            places: fields.iter().enumerate().map(place).collect(),
         }
     }
 
     fn add(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Problem> {
         self.rows += 1;
-        let (mut rest, mut likely, mut found) = (scan::Fields::default(), 0, 0);
-        while let Some((name, value)) = rest.next(scanner)? {
-            let place = self.place(name, likely)?;
-            likely = place + 1;
+        let (mut rest, mut found) = (scan::Fields::default(), 0);
+        while let Some(name) = rest.next(scanner, &self.names)? {
+            let place = match name {
+                Name::Known(place) => place,
+                Name::New(name) => return Err(Problem::Unknown(Vec::new()).inside(&name)),
+            };
             found += 1;
             let added = match std::mem::replace(&mut self.filled[place], self.rows) == self.rows {
                 true => Err(Problem::twice()),
-                false => self.columns[place].add(value, scanner),
+                false => self.columns[place].add(scanner),
             };
             added.map_err(|problem| problem.inside(self.fields[place].name()))?;
         }
@@ -224,16 +223,6 @@ impl Objects {
             self.fill();
         }
         Ok(())
-    }
-
-    /// The column of a field. `likely` is tried first.
-    fn place(&self, name: Text<'_>, likely: usize) -> Result<usize, Problem> {
-        if self.fields.get(likely).is_some_and(|field| name.is(field.name())) {
-            return Ok(likely);
-        }
-        let name = name.value().ok_or(Problem::Syntax)?;
-        let unknown = || Problem::Unknown(Vec::new()).inside(&name);
-        self.places.get(name.as_ref()).copied().ok_or_else(unknown)
     }
 
     /// Gives null to the columns that have no value in the last row.

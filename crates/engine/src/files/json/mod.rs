@@ -2,6 +2,7 @@
 
 mod array;
 mod columns;
+mod lines;
 mod objects;
 mod problem;
 mod reader;
@@ -23,7 +24,6 @@ use super::by_name::{Batches, FilePart, Format, TextFormat, Wanted, until_end};
 use super::bytes::{self, Bytes, Coding, TextFile, peek_line, skip_mark};
 use super::columns::given_type;
 use super::input::FilePath;
-use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
 
 /// Bytes of each file from which its fields are inferred. A field that first appears after them is refused.
@@ -150,22 +150,31 @@ impl Layout {
 }
 
 impl JsonRules {
+    /// Infers the fields of the objects at the beginning of a text.
     fn infer(&self, mut objects: Objects, origin: &Origin, sample_bytes: u64) -> Result<Schema> {
-        let (records, sample_bytes) = match self.sample {
-            Some(Sample::All) => (u64::MAX, u64::MAX),
-            Some(Sample::Records(records)) => (records, u64::MAX),
-            None => (u64::MAX, sample_bytes),
+        let records = match self.sample {
+            Some(Sample::Records(records)) => records,
+            _ => u64::MAX,
         };
         let mut shapes = Shapes::default();
         let (mut count, mut bytes) = (0, 0);
         while count < records
-            && bytes < sample_bytes
+            && bytes < self.sample_bytes(sample_bytes)
             && let Some((line, object)) = objects.next().map_err(|e| origin.failed(&e))?
         {
             count += 1;
             bytes += object.len() as u64;
             shapes.add(object).map_err(|problem| origin.refused(line, &problem.message(object)))?;
         }
+        Ok(self.schema(&shapes))
+    }
+
+    /// How many bytes are read to infer fields if `usual` are where nothing else is asked for.
+    fn sample_bytes(&self, usual: u64) -> u64 {
+        if self.sample.is_some() { u64::MAX } else { usual }
+    }
+
+    fn schema(&self, shapes: &Shapes) -> Schema {
         let schema = shapes.schema();
         let fields = schema.fields().iter().map(|field| {
             let given = given_type(&self.types, field.name());
@@ -173,7 +182,7 @@ impl JsonRules {
             let found = if is_text { DataType::Utf8 } else { field.data_type().clone() };
             Field::new(field.name(), given.unwrap_or(found), true)
         });
-        Ok(Schema::new(fields.collect::<Vec<_>>()))
+        Schema::new(fields.collect::<Vec<_>>())
     }
 
     /// What to do about an object that does not fit the inferred fields.
@@ -209,9 +218,18 @@ impl Format for Json {
         let origin = Origin::File(text.clone(), text.start);
         let begun = || {
             let layout = Layout::of_file(&text)?;
-            Ok(layout.objects(text.from(text.start)?, text.start))
+            let shapes = match self.0.sample {
+                None | Some(Sample::All) if layout == Layout::Lines && lines::may_divide(&text) => {
+                    lines::learn(&text, self.0.sample_bytes(SAMPLE_BYTES))?
+                }
+                _ => None,
+            };
+            Ok((shapes, layout.objects(text.from(text.start)?, text.start)))
         };
-        self.0.infer(begun().map_err(|e| origin.failed(&e))?, &origin, SAMPLE_BYTES)
+        match begun().map_err(|e| origin.failed(&e))? {
+            (Some(shapes), _) => Ok(self.0.schema(&shapes)),
+            (None, objects) => self.0.infer(objects, &origin, SAMPLE_BYTES),
+        }
     }
 
     fn unknown(&self) -> DataType {
@@ -235,9 +253,9 @@ impl Format for Json {
             if is_whole {
                 return Ok((text.start, text.from(text.start)?));
             }
-            let start = line_start(&text, &part, part.range.start)?;
-            let end = line_start(&text, &part, part.range.end)?;
-            Ok((start, Box::new(text.from(start)?.take(end - start))))
+            let start = lines::start(&text, part.bytes, part.range.start)?;
+            let end = lines::start(&text, part.bytes, part.range.end)?;
+            Ok((start, Box::new(text.from(start)?.take(end.saturating_sub(start)))))
         };
         let (start, bytes) = begun().map_err(|e| origin.failed(&e))?;
         let origin = Origin::File(text, start);
@@ -258,25 +276,5 @@ impl TextFormat for Json {
         let objects = self.0.begin_stream(&origin, bytes)?;
         let mut reader = JsonReader::new(self.0.clone(), origin, objects, wanted, batch_rows);
         Ok(until_end(move || reader.next()))
-    }
-}
-
-/// The first line that begins at an offset of a plain file or later.
-fn line_start(text: &TextFile, part: &FilePart, offset: u64) -> io::Result<u64> {
-    if offset <= text.start || offset >= part.bytes {
-        return Ok(offset.clamp(text.start.min(part.bytes), part.bytes));
-    }
-    // From one byte earlier: a line may begin exactly at the offset.
-    let mut at = offset - 1;
-    let mut bytes = text.from(at)?;
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match bytes.read(&mut chunk)? {
-            0 => return Ok(part.bytes),
-            count => match memchr::memchr(b'\n', &chunk[..count]) {
-                Some(newline) => return Ok((at + newline as u64 + 1).min(part.bytes)),
-                None => at += count as u64,
-            },
-        }
     }
 }

@@ -55,7 +55,10 @@ impl Objects {
         let object = self.rest.start..self.rest.start + length;
         self.rest.start = object.end;
         let (line, object) = (self.line, &self.buffer[object]);
-        self.line += newlines(object);
+        // A line has none.
+        if is_object {
+            self.line += newlines(object);
+        }
         Ok(Some((line, object)))
     }
 

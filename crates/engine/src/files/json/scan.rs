@@ -1,22 +1,21 @@
-//! The tokens of JSON text, with numbers as they are written.
+//! The values of JSON text, with numbers as they are written.
 //!
 //! Parsers that return values round numbers to 64 bits, and the type of a field depends on all digits.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use memchr::memchr2;
 
 use super::problem::Problem;
 
-/// A token.
+/// A value, or how it begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Token<'a> {
-    /// `{` or `[`.
-    Open(u8),
-    /// `}` or `]`.
-    Close(u8),
-    Comma,
-    Colon,
+pub(super) enum Value<'a> {
+    /// Its brace.
+    Object,
+    /// Its bracket.
+    List,
     Text(Text<'a>),
     Number(&'a str),
     Boolean(bool),
@@ -27,47 +26,63 @@ pub(super) enum Token<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Text<'a> {
     /// With its quotes.
-    quoted: &'a [u8],
+    quoted: &'a str,
     has_escapes: bool,
 }
 
 impl<'a> Text<'a> {
-    /// What it means; `None` if its escapes are invalid, or it is not UTF-8.
-    pub(super) fn value(self) -> Option<Cow<'a, str>> {
+    /// What it means.
+    ///
+    /// # Errors
+    /// Its escapes are invalid.
+    pub(super) fn value(self) -> Result<Cow<'a, str>, Problem> {
         if self.has_escapes {
-            return serde_json::from_slice(self.quoted).ok().map(Cow::Owned);
+            return serde_json::from_str(self.quoted).map(Cow::Owned).map_err(|_| Problem::Syntax);
         }
-        std::str::from_utf8(self.inner()).ok().map(Cow::Borrowed)
-    }
-
-    /// Whether it is certainly written like this.
-    pub(super) fn is(self, text: &str) -> bool {
-        !self.has_escapes && self.inner() == text.as_bytes()
-    }
-
-    fn inner(self) -> &'a [u8] {
-        &self.quoted[1..self.quoted.len() - 1]
+        Ok(Cow::Borrowed(&self.quoted[1..self.quoted.len() - 1]))
     }
 }
 
-/// Goes through the tokens of a text.
+/// Goes through a text.
 pub(super) struct Scanner<'a> {
-    text: &'a [u8],
+    text: &'a str,
     at: usize,
 }
 
 impl<'a> Scanner<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
+    /// A scanner of an object whose brace is read.
+    ///
+    /// # Errors
+    /// The text begins as something else, or is not UTF-8.
+    pub(super) fn of_object(object: &'a [u8]) -> Result<Self, Problem> {
+        let mut scanner = Self::new(std::str::from_utf8(object).map_err(|_| Problem::Syntax)?);
+        if scanner.takes(b'{') { Ok(scanner) } else { Err(Problem::Syntax) }
+    }
+
+    fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The next token, where the text must have one.
-    fn expect(&mut self) -> Result<Token<'a>, Problem> {
-        self.next().ok_or(Problem::Syntax)
+    /// Takes this byte, perhaps after blanks; false if something else is next.
+    fn takes(&mut self, byte: u8) -> bool {
+        self.skip_blanks();
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// The same for several bytes.
+    fn takes_all(&mut self, bytes: &[u8]) -> bool {
+        self.skip_blanks();
+        let is_next = self.text.as_bytes()[self.at..].starts_with(bytes);
+        if is_next {
+            self.at += bytes.len();
+        }
+        is_next
     }
 
     fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+        self.text.as_bytes().get(self.at).copied()
     }
 
     fn skip_blanks(&mut self) {
@@ -76,37 +91,35 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Whether only blanks are left.
-    pub(super) fn is_at_end(&mut self) -> bool {
+    /// Checks that only blanks are left.
+    pub(super) fn end(mut self) -> Result<(), Problem> {
         self.skip_blanks();
-        self.at == self.text.len()
+        if self.at == self.text.len() { Ok(()) } else { Err(Problem::Syntax) }
     }
 
-    /// The next token; `None` if there is none.
-    pub(super) fn next(&mut self) -> Option<Token<'a>> {
+    /// The next value, which a list or an object only begins; `None` if there is none.
+    pub(super) fn value(&mut self) -> Option<Value<'a>> {
         self.skip_blanks();
         let byte = self.peek()?;
         self.at += 1;
-        Some(match byte {
-            b'{' | b'[' => Token::Open(byte),
-            b'}' | b']' => Token::Close(byte),
-            b',' => Token::Comma,
-            b':' => Token::Colon,
-            b'"' => Token::Text(self.text()?),
-            b't' => self.word(b"rue", Token::Boolean(true))?,
-            b'f' => self.word(b"alse", Token::Boolean(false))?,
-            b'n' => self.word(b"ull", Token::Null)?,
-            b'-' | b'0'..=b'9' => Token::Number(self.number(byte)?),
-            _ => return None,
-        })
+        match byte {
+            b'"' => self.text().map(Value::Text),
+            b'-' | b'0'..=b'9' => self.number(byte).map(Value::Number),
+            b'{' => Some(Value::Object),
+            b'[' => Some(Value::List),
+            b't' => self.word(b"rue", Value::Boolean(true)),
+            b'f' => self.word(b"alse", Value::Boolean(false)),
+            b'n' => self.word(b"ull", Value::Null),
+            _ => None,
+        }
     }
 
     /// The text whose first quote was read.
     fn text(&mut self) -> Option<Text<'a>> {
-        let (start, mut has_escapes) = (self.at - 1, false);
+        let (bytes, start, mut has_escapes) = (self.text.as_bytes(), self.at - 1, false);
         loop {
-            self.at += memchr2(b'"', b'\\', self.text.get(self.at..)?)? + 1;
-            if self.text[self.at - 1] == b'"' {
+            self.at += memchr2(b'"', b'\\', bytes.get(self.at..)?)? + 1;
+            if bytes[self.at - 1] == b'"' {
                 return Some(Text { quoted: &self.text[start..self.at], has_escapes });
             }
             // What is escaped is no end.
@@ -120,7 +133,7 @@ impl<'a> Scanner<'a> {
         let start = self.at - 1;
         let first = if first == b'-' {
             self.at += 1;
-            *self.text.get(self.at - 1)?
+            *self.text.as_bytes().get(self.at - 1)?
         } else {
             first
         };
@@ -141,7 +154,7 @@ impl<'a> Scanner<'a> {
             }
             self.digits()?;
         }
-        std::str::from_utf8(&self.text[start..self.at]).ok()
+        Some(&self.text[start..self.at])
     }
 
     /// One digit or more.
@@ -157,10 +170,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn word(&mut self, rest: &[u8], token: Token<'a>) -> Option<Token<'a>> {
-        self.text[self.at..].starts_with(rest).then(|| {
+    fn word(&mut self, rest: &[u8], value: Value<'a>) -> Option<Value<'a>> {
+        self.text.as_bytes()[self.at..].starts_with(rest).then(|| {
             self.at += rest.len();
-            token
+            value
         })
     }
 }
@@ -172,42 +185,79 @@ pub(super) struct Items {
 }
 
 impl Items {
-    /// The token that begins the next item, whose other tokens the caller takes; `None` at the end of the list.
-    pub(super) fn next<'a>(&mut self, scanner: &mut Scanner<'a>) -> Result<Option<Token<'a>>, Problem> {
+    /// Whether another item follows, which the caller takes, or the end of the list.
+    pub(super) fn next(&mut self, scanner: &mut Scanner<'_>) -> Result<bool, Problem> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        match scanner.expect()? {
-            Token::Close(b']') => Ok(None),
-            Token::Comma if !is_first => scanner.expect().map(Some),
-            token if is_first => Ok(Some(token)),
-            _ => Err(Problem::Syntax),
+        if scanner.takes(b']') {
+            return Ok(false);
         }
+        if is_first || scanner.takes(b',') { Ok(true) } else { Err(Problem::Syntax) }
     }
+}
+
+/// The names of the fields of objects, in the order of their columns.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Names {
+    /// As they are mostly written.
+    quoted: Vec<String>,
+    places: HashMap<String, usize>,
+}
+
+impl Names {
+    /// Adds a name that is not there, and returns its place.
+    pub(super) fn add(&mut self, name: &str) -> usize {
+        let place = self.quoted.len();
+        self.quoted.push(serde_json::Value::from(name).to_string());
+        self.places.insert(name.to_owned(), place);
+        place
+    }
+
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+}
+
+/// The name of a field.
+pub(super) enum Name<'a> {
+    /// Its place among those known.
+    Known(usize),
+    New(Cow<'a, str>),
 }
 
 /// Goes through the fields of an object whose brace was read.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     has_begun: bool,
+    /// The place of the name that most likely comes next.
+    likely: usize,
 }
 
 impl Fields {
-    /// The name of the next field and the token that begins its value, whose other tokens the caller takes; `None` at
-    /// the end of the object.
+    /// The name of the next field, whose value the caller takes; `None` at the end of the object.
     pub(super) fn next<'a>(
         &mut self,
         scanner: &mut Scanner<'a>,
-    ) -> Result<Option<(Text<'a>, Token<'a>)>, Problem> {
+        names: &Names,
+    ) -> Result<Option<Name<'a>>, Problem> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let name = match scanner.expect()? {
-            Token::Close(b'}') => return Ok(None),
-            Token::Comma if !is_first => scanner.expect()?,
-            token if is_first => token,
-            _ => return Err(Problem::Syntax),
-        };
-        match (name, scanner.expect()?) {
-            (Token::Text(name), Token::Colon) => Ok(Some((name, scanner.expect()?))),
-            _ => Err(Problem::Syntax),
+        if scanner.takes(b'}') {
+            return Ok(None);
         }
+        if !is_first && !scanner.takes(b',') {
+            return Err(Problem::Syntax);
+        }
+        let name = match names.quoted.get(self.likely) {
+            Some(likely) if scanner.takes_all(likely.as_bytes()) => Name::Known(self.likely),
+            _ => {
+                let Some(Value::Text(name)) = scanner.value() else { return Err(Problem::Syntax) };
+                let name = name.value()?;
+                names.place(&name).map_or(Name::New(name), Name::Known)
+            }
+        };
+        if let Name::Known(place) = name {
+            self.likely = place + 1;
+        }
+        if scanner.takes(b':') { Ok(Some(name)) } else { Err(Problem::Syntax) }
     }
 }
 
@@ -217,39 +267,53 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_digits() {
-        let text = |quoted: &'static str| {
-            Token::Text(Text { quoted: quoted.as_bytes(), has_escapes: quoted.contains('\\') })
-        };
-        let mut scanner = Scanner::new(b" {\"a\\\"\": -12345678901234567890.50, \"b\":[true,null,0,-1e-7]}");
+        let text = |quoted: &'static str| Value::Text(Text { quoted, has_escapes: quoted.contains('\\') });
+        let mut scanner =
+            Scanner::new(" [ \"a\\\"\",-12345678901234567890.50 ,{\"b\":[true,null,0,false] },-1e-7 ]");
+        let mut found = Vec::new();
+        values(&mut scanner, &mut found).unwrap();
         let expected = [
-            Token::Open(b'{'),
+            Value::List,
             text("\"a\\\"\""),
-            Token::Colon,
-            Token::Number("-12345678901234567890.50"),
-            Token::Comma,
-            text("\"b\""),
-            Token::Colon,
-            Token::Open(b'['),
-            Token::Boolean(true),
-            Token::Comma,
-            Token::Null,
-            Token::Comma,
-            Token::Number("0"),
-            Token::Comma,
-            Token::Number("-1e-7"),
-            Token::Close(b']'),
-            Token::Close(b'}'),
+            Value::Number("-12345678901234567890.50"),
+            Value::Object,
+            Value::List,
+            Value::Boolean(true),
+            Value::Null,
+            Value::Number("0"),
+            Value::Boolean(false),
+            Value::Number("-1e-7"),
         ];
-        for token in expected {
-            assert_eq!(scanner.next(), Some(token));
+        assert_eq!(found, expected);
+        assert!(scanner.end().is_ok());
+    }
+
+    /// All values of the next one.
+    fn values<'a>(scanner: &mut Scanner<'a>, found: &mut Vec<Value<'a>>) -> Result<(), Problem> {
+        let value = scanner.value().ok_or(Problem::Syntax)?;
+        found.push(value);
+        match value {
+            Value::List => {
+                let mut items = Items::default();
+                while items.next(scanner)? {
+                    values(scanner, found)?;
+                }
+            }
+            Value::Object => {
+                let mut fields = Fields::default();
+                while fields.next(scanner, &Names::default())?.is_some() {
+                    values(scanner, found)?;
+                }
+            }
+            _ => {}
         }
-        assert!(scanner.is_at_end());
+        Ok(())
     }
 
     #[test]
     fn texts_are_what_they_mean() {
-        let value = |text: &str| match Scanner::new(text.as_bytes()).next() {
-            Some(Token::Text(text)) => text.value().map(Cow::into_owned),
+        let value = |text: &str| match Scanner::new(text).value() {
+            Some(Value::Text(text)) => text.value().ok().map(Cow::into_owned),
             _ => None,
         };
         for (text, expected) in [
@@ -261,17 +325,54 @@ mod tests {
         ] {
             assert_eq!(value(text).as_deref(), expected, "{text}");
         }
-        assert!(matches!(Scanner::new(b"\"a\"").next(), Some(Token::Text(text)) if text.is("a")));
-        // The name is a backspace.
-        assert!(matches!(Scanner::new(b"\"\\b\"").next(), Some(Token::Text(text)) if !text.is("\\b")));
     }
 
     #[test]
-    fn what_is_not_json_has_no_token() {
+    fn names_are_known_however_they_are_written() {
+        let mut names = Names::default();
+        for (place, name) in ["a", "b\"", "\\b", "é"].into_iter().enumerate() {
+            assert_eq!(names.add(name), place);
+        }
+        let places = |object: &str| {
+            let mut scanner = Scanner::of_object(object.as_bytes())?;
+            let (mut fields, mut places) = (Fields::default(), Vec::new());
+            while let Some(name) = fields.next(&mut scanner, &names)? {
+                assert_eq!(scanner.value(), Some(Value::Null));
+                places.push(match name {
+                    Name::Known(place) => place.to_string(),
+                    Name::New(name) => name.into_owned(),
+                });
+            }
+            scanner.end()?;
+            Ok::<_, Problem>(places)
+        };
+        for (object, expected) in [
+            ("{}", vec![]),
+            (r#"{"a":null,"b\"":null,"\\b":null,"é":null}"#, vec!["0", "1", "2", "3"]),
+            (
+                r#" { "a" : null , "\u0062\"":null, "\u005cb" :null, "\u00e9":null} "#,
+                vec!["0", "1", "2", "3"],
+            ),
+            (r#"{"é":null,"a":null,"c":null,"b\"":null}"#, vec!["3", "0", "c", "1"]),
+            // The name is a backspace.
+            (r#"{"a":null,"b\"":null,"\b":null}"#, vec!["0", "1", "\u{8}"]),
+            (r#"{"a":null,"a":null,"ab":null}"#, vec!["0", "0", "ab"]),
+        ] {
+            assert_eq!(places(object).unwrap(), expected, "{object}");
+        }
+        for object in
+            [r#"{,"a":null}"#, r#"{"a":null"b":null}"#, r#"{"a" null}"#, r#"{"a":null,}"#, r#"{"a"}"#]
+        {
+            assert!(places(object).is_err(), "{object}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_has_no_value() {
         for text in
             ["\"a", "\"a\\", "\"a\\\"", "01", "-", "1.", "-01", "nul", "x", "+1", ".5", "1e", "1e+", "1.e1"]
         {
-            assert_eq!(Scanner::new(text.as_bytes()).next(), None, "{text}");
+            assert_eq!(Scanner::new(text).value(), None, "{text}");
         }
     }
 }

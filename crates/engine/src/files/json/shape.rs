@@ -1,11 +1,9 @@
 //! Infers the types of JSON fields, one value at a time.
 
-use std::collections::HashMap;
-
 use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::problem::Problem;
-use super::scan::{self, Items, Scanner, Text, Token};
+use super::scan::{self, Items, Name, Names, Scanner, Value};
 use crate::files::numbers::{self, Numbers};
 
 /// Maximum number of fields of a table, including those of nested objects.
@@ -31,7 +29,7 @@ enum Shape {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Object {
     fields: Vec<(String, Shape)>,
-    places: HashMap<String, usize>,
+    names: Names,
     /// For each field, the number of the last object that had it, to detect a field that occurs twice.
     last: Vec<u64>,
 }
@@ -56,12 +54,20 @@ impl Shapes {
     /// # Errors
     /// What is wrong with the text, or with its fields.
     pub(super) fn add(&mut self, object: &[u8]) -> Result<(), Problem> {
-        let mut scanner = Scanner::new(object);
-        match scanner.next() {
-            Some(Token::Open(b'{')) => learn_object(&mut scanner, &mut self.top, &mut self.counts, 0)?,
-            _ => return Err(Problem::Syntax),
-        }
-        if scanner.is_at_end() { Ok(()) } else { Err(Problem::Syntax) }
+        let mut scanner = Scanner::of_object(object)?;
+        learn_object(&mut scanner, &mut self.top, &mut self.counts, 0)?;
+        scanner.end()
+    }
+
+    /// Learns what was learned from other objects, which follow these.
+    ///
+    /// # Errors
+    /// They contradict these.
+    pub(super) fn and(mut self, next: Self) -> Result<Self, Problem> {
+        self.top.merge(next.top)?;
+        self.counts.objects += next.counts.objects;
+        self.counts.fields = self.top.count();
+        if self.counts.fields > FIELDS_MAX { Err(too_many_fields()) } else { Ok(self) }
     }
 
     pub(super) fn schema(&self) -> Schema {
@@ -69,26 +75,37 @@ impl Shapes {
     }
 }
 
+fn too_many_fields() -> Problem {
+    Problem::Whole(format!("more than {FIELDS_MAX} different fields"))
+}
+
 impl Object {
     fn fields(&self) -> Fields {
         self.fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
     }
 
-    /// The position of the field, which is added if it is new. `likely` is tried first.
-    /// `None` if the name is not valid.
-    fn field(&mut self, name: Text<'_>, likely: usize, counts: &mut Counts) -> Option<usize> {
-        if self.fields.get(likely).is_some_and(|(known, _)| name.is(known)) {
-            return Some(likely);
-        }
-        let name = name.value()?;
-        if let Some(place) = self.places.get(name.as_ref()) {
-            return Some(*place);
-        }
-        counts.fields += 1;
-        self.fields.push((name.as_ref().to_owned(), Shape::Nothing));
+    /// Adds a field, and returns its place.
+    fn add(&mut self, name: &str, shape: Shape) -> usize {
+        self.fields.push((name.to_owned(), shape));
         self.last.push(0);
-        self.places.insert(name.into_owned(), self.fields.len() - 1);
-        Some(self.fields.len() - 1)
+        self.names.add(name)
+    }
+
+    fn merge(&mut self, next: Self) -> Result<(), Problem> {
+        for (name, shape) in next.fields {
+            match self.names.place(&name) {
+                Some(place) => self.fields[place].1.merge(shape)?,
+                None => {
+                    self.add(&name, shape);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of fields, including those of nested objects.
+    fn count(&self) -> usize {
+        self.fields.iter().map(|(_, shape)| 1 + shape.count()).sum()
     }
 }
 
@@ -117,6 +134,29 @@ impl Shape {
         Ok(())
     }
 
+    fn merge(&mut self, next: Self) -> Result<(), Problem> {
+        match (&mut *self, next) {
+            (_, Self::Nothing) => Ok(()),
+            (Self::Nothing, next) => {
+                *self = next;
+                Ok(())
+            }
+            (Self::List(items), Self::List(next)) => items.merge(*next),
+            (Self::Object(object), Self::Object(next)) => object.merge(next),
+            (_, Self::List(_)) => Err(self.unlike("a list")),
+            (_, Self::Object(_)) => Err(self.unlike("an object")),
+            (_, single) => self.add(single),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::List(items) => items.count(),
+            Self::Object(object) => object.count(),
+            _ => 0,
+        }
+    }
+
     fn unlike(&self, new: &str) -> Problem {
         let before = match self {
             Self::List(_) => "a list",
@@ -127,9 +167,8 @@ impl Shape {
     }
 }
 
-/// Learns from the value that begins with a token.
+/// Learns from the next value.
 fn learn(
-    token: Token<'_>,
     scanner: &mut Scanner<'_>,
     shape: &mut Shape,
     counts: &mut Counts,
@@ -138,12 +177,13 @@ fn learn(
     if depth > DEPTH_MAX {
         return Err(Problem::field(format!("has more than {DEPTH_MAX} levels")));
     }
-    match token {
-        Token::Null => Ok(()),
-        Token::Boolean(_) => shape.add(Shape::Boolean),
-        Token::Number(text) => shape.add(Numbers::of(text).map_or(Shape::Text, Shape::Number)),
-        Token::Text(_) => shape.add(Shape::Text),
-        Token::Open(b'[') => {
+    let Some(value) = scanner.value() else { return Err(Problem::Syntax) };
+    match value {
+        Value::Null => Ok(()),
+        Value::Boolean(_) => shape.add(Shape::Boolean),
+        Value::Number(text) => shape.add(Numbers::of(text).map_or(Shape::Text, Shape::Number)),
+        Value::Text(_) => shape.add(Shape::Text),
+        Value::List => {
             if *shape == Shape::Nothing {
                 *shape = Shape::List(Box::default());
             }
@@ -152,7 +192,7 @@ fn learn(
                 other => Err(other.unlike("a list")),
             }
         }
-        Token::Open(_) => {
+        Value::Object => {
             if *shape == Shape::Nothing {
                 *shape = Shape::Object(Object::default());
             }
@@ -161,7 +201,6 @@ fn learn(
                 other => Err(other.unlike("an object")),
             }
         }
-        Token::Close(_) | Token::Comma | Token::Colon => Err(Problem::Syntax),
     }
 }
 
@@ -173,8 +212,8 @@ fn learn_items(
     depth: usize,
 ) -> Result<(), Problem> {
     let mut rest = Items::default();
-    while let Some(token) = rest.next(scanner)? {
-        learn(token, scanner, items, counts, depth + 1)?;
+    while rest.next(scanner)? {
+        learn(scanner, items, counts, depth + 1)?;
     }
     Ok(())
 }
@@ -188,17 +227,22 @@ fn learn_object(
 ) -> Result<(), Problem> {
     counts.objects += 1;
     let number = counts.objects;
-    let (mut rest, mut likely) = (scan::Fields::default(), 0);
-    while let Some((name, value)) = rest.next(scanner)? {
-        let place = object.field(name, likely, counts).ok_or(Problem::Syntax)?;
-        if counts.fields > FIELDS_MAX {
-            return Err(Problem::Whole(format!("more than {FIELDS_MAX} different fields")));
-        }
-        likely = place + 1;
+    let mut rest = scan::Fields::default();
+    while let Some(name) = rest.next(scanner, &object.names)? {
+        let place = match name {
+            Name::Known(place) => place,
+            Name::New(_) if counts.fields == FIELDS_MAX => {
+                return Err(too_many_fields());
+            }
+            Name::New(name) => {
+                counts.fields += 1;
+                object.add(&name, Shape::Nothing)
+            }
+        };
         let (name, shape) = &mut object.fields[place];
         let learned = match std::mem::replace(&mut object.last[place], number) == number {
             true => Err(Problem::twice()),
-            false => learn(value, scanner, shape, counts, depth + 1),
+            false => learn(scanner, shape, counts, depth + 1),
         };
         learned.map_err(|problem| problem.inside(name))?;
     }
@@ -229,6 +273,8 @@ pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn learn(lines: &[&str]) -> Result<Schema, String> {
@@ -288,5 +334,41 @@ mod tests {
         }
         let deep = format!("{{\"a\": {}1{}}}", "[".repeat(200), "]".repeat(200));
         assert_eq!(learn(&[&deep]).unwrap_err(), "field `a` has more than 128 levels");
+    }
+
+    fn value() -> impl Strategy<Value = String> {
+        let single =
+            proptest::sample::select(vec!["null", "1", "2.5", "9007199254740993", "1e400", "true", "\"x\""]);
+        single.prop_map(str::to_owned).prop_recursive(3, 8, 3, |value| {
+            let field = ("[a-c]", value.clone()).prop_map(|(name, value)| format!("\"{name}\": {value}"));
+            prop_oneof![
+                proptest::collection::vec(value, 0..3).prop_map(|items| format!("[{}]", items.join(","))),
+                proptest::collection::vec(field, 0..3).prop_map(|fields| format!("{{{}}}", fields.join(","))),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Whether they contradict each other, and what their fields are.
+        #[test]
+        fn parts_learn_what_one_reader_learns(
+            values in proptest::collection::vec(("[a-c]", value()), 0..8),
+            end in 0_usize..8,
+        ) {
+            let objects: Vec<String> =
+                values.iter().map(|(name, value)| format!("{{\"{name}\": {value}}}")).collect();
+            let learn = |objects: &[String]| {
+                let mut shapes = Shapes::default();
+                objects.iter().try_for_each(|object| shapes.add(object.as_bytes()))?;
+                Ok::<_, Problem>(shapes)
+            };
+            let (first, next) = objects.split_at(end.min(objects.len()));
+            let parts = learn(first).and_then(|first| first.and(learn(next)?));
+            let whole = learn(&objects);
+            let schema = |shapes: Result<Shapes, Problem>| {
+                shapes.map(|shapes| (shapes.schema(), shapes.counts.fields)).map_err(|_| ())
+            };
+            prop_assert_eq!(schema(parts), schema(whole));
+        }
     }
 }
