@@ -156,8 +156,7 @@ async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result
     };
     let mut streams = begin(cluster, worker, request).await?;
     let rows = streams.pop().ok_or_else(|| malformed("no partition"))?;
-    let answer = rows_of(rows);
-    Ok(Answer { encoders: cluster.exchange.encoders(&answer.schema), ..answer })
+    Ok(rows_of(cluster, rows))
 }
 
 /// The partitions of a part. Waits if the part has not been set yet; fails once its query has ended.
@@ -193,10 +192,10 @@ fn scan(cluster: &Arc<Cluster>, scan: Scan) -> Result<Answer> {
     }
     let context = cluster.task_context();
     let plan = ShardScanExec::from_message(scan, &context)?;
-    Ok(rows_of(plan.execute(0, context)?))
+    Ok(rows_of(cluster, plan.execute(0, context)?))
 }
 
-fn rows_of(rows: SendableRecordBatchStream) -> Answer {
+fn rows_of(cluster: &Cluster, rows: SendableRecordBatchStream) -> Answer {
     // Without metadata, which would have to be the same in each batch.
     let found = rows.schema();
     let fields = found.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), f.is_nullable()));
@@ -207,5 +206,6 @@ fn rows_of(rows: SendableRecordBatchStream) -> Answer {
             .and_then(|batch| with_schema(&batch, &wanted))
             .map_err(|error| EngineError::from(error).to_failure())
     });
-    Answer::new(schema, None, Box::pin(rows))
+    let encoders = Some(cluster.exchange.encoders(&schema));
+    Answer { encoders, ..Answer::new(schema, None, Box::pin(rows)) }
 }

@@ -86,10 +86,8 @@ impl Peer {
             Some(Err(direct)) => (self.connect().await?, None, Some(direct)),
             None => (self.connect().await?, None, None),
         };
-        if plan.codec.is_none() {
-            // Streams of a shuffle are short and share a link: by the time each had measured it, they would
-            // be over.
-            plan.codec = Some(if connection.same_host() { Codec::None } else { Codec::Light });
+        if plan.codec.is_none() && connection.same_host() {
+            plan.codec = Some(Codec::None);
         }
         let body = Request { kind: Some(kind) }.encode_to_vec();
         let task = Task { recipient: Recipient::Engine, body, plan };

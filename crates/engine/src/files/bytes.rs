@@ -8,6 +8,7 @@ use lightship_sources::file_options::{Compression, FileOptions, compression_of};
 use lightship_sources::objects::ObjectError;
 
 use super::input::FilePath;
+use super::read_ahead::ReadAhead;
 use super::text::CHUNK_BYTES;
 use crate::error::{EngineError, Result};
 
@@ -58,10 +59,12 @@ impl Coding {
             [0xfe, 0xff] => UTF_16BE,
             _ => UTF_8,
         });
-        if encoding == UTF_8 {
-            return Ok((bytes, compression == Compression::None));
-        }
-        Ok((Box::new(Decoded::new(bytes, encoding)), false))
+        let bytes = match encoding == UTF_8 {
+            true if compression == Compression::None => return Ok((bytes, true)),
+            true => bytes,
+            false => Box::new(Decoded::new(bytes, encoding)),
+        };
+        Ok((Box::new(ReadAhead::new(bytes)), false))
     }
 }
 
@@ -136,7 +139,7 @@ fn decompressed(bytes: Bytes, compression: Compression) -> io::Result<Bytes> {
 /// Bytes that can't be decompressed or decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Damaged(String);
+pub(super) struct Damaged(pub(super) String);
 
 /// Decompressed bytes, with the name of the compression in errors.
 struct Named {

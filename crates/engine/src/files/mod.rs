@@ -20,6 +20,7 @@ mod objects;
 mod parquet;
 mod parquet_format;
 mod pattern;
+mod read_ahead;
 mod shared_reads;
 pub(crate) mod stdin;
 mod temporary;

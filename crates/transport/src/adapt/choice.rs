@@ -68,6 +68,27 @@ struct CodecMeasurements {
     shown: Option<Shown>,
 }
 
+/// What was learned of the codecs for rows of one kind, which other results with such rows can begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CodecsKnown {
+    /// By [`Codec::index`].
+    known: [CodecMeasurements; Codec::ALL.len()],
+    /// Bytes of such rows since the last trial.
+    untried_bytes: u64,
+}
+
+impl CodecsKnown {
+    /// The same with what a later result has learned.
+    pub(crate) fn and(mut self, later: Self) -> Self {
+        for (known, later) in self.known.iter_mut().zip(later.known) {
+            if later.encode.rate().is_some() || known.encode.rate().is_none() {
+                *known = later;
+            }
+        }
+        Self { untried_bytes: later.untried_bytes, ..self }
+    }
+}
+
 /// A pace that was measured from end to end. The stages do not cover everything: for instance, both ends may
 /// share a host, or a processor with other programs.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +128,12 @@ pub(crate) struct Choice {
     /// The number of concurrent decoders at the consumer.
     decoders: f64,
     codec: Option<Codec>,
+    /// Whether many results share the link and the processors of both ends at the same time.
+    among: bool,
+    /// Bytes of rows like these since the last trial, if so: in other results too.
+    untried_bytes: u64,
+    /// Whether the encoders have yet to choose the columns' encodings, in the first message of each.
+    searches: bool,
     /// By [`Codec::index`].
     known: [CodecMeasurements; Codec::ALL.len()],
     produce: Fading,
@@ -165,6 +192,9 @@ impl Choice {
             encoders: encoders.max(1) as f64,
             decoders: 1.0,
             codec: None,
+            among: false,
+            untried_bytes: 0,
+            searches: true,
             known: [known; Codec::ALL.len()],
             produce: fading,
             consume: fading,
@@ -190,6 +220,28 @@ impl Choice {
         }
     }
 
+    /// The same for one of many results that share the link and the processors at the same time. What one of them leaves
+    /// idle, others use: so the codec is the one that takes least of both together, whatever the slowest stage of this
+    /// result is. Each of them may be over before codecs are tried, so it begins with what others have learned.
+    pub(crate) fn among(encoders: usize, others: Option<CodecsKnown>) -> Self {
+        let choice = Self { among: true, ..Self::new(encoders) };
+        match others {
+            Some(CodecsKnown { known, untried_bytes }) => {
+                Self { known, untried_bytes, searches: false, ..choice }
+            }
+            None => choice,
+        }
+    }
+
+    /// What was learned of the codecs; `None` if nothing was.
+    pub(crate) fn codecs_known(&self) -> Option<CodecsKnown> {
+        let mut known = self.known;
+        // How fast they were together with all else is different for other results.
+        known.iter_mut().for_each(|known| known.shown = None);
+        let is_any = known.iter().any(|known| known.ratio.rate().is_some());
+        is_any.then_some(CodecsKnown { known, untried_bytes: self.untried_bytes })
+    }
+
     /// The codec in use.
     pub(crate) fn codec(&self) -> Codec {
         self.codec.unwrap_or_default()
@@ -203,9 +255,9 @@ impl Choice {
     /// Counts an encoded message.
     pub(crate) fn encoded(&mut self, codec: Codec, bytes: u64, sent_bytes: u64, took: Duration) {
         self.bytes += bytes;
+        self.untried_bytes += bytes;
         self.messages = self.messages.saturating_add(1);
-        // In its first message, an encoder also chooses the columns' encodings.
-        let searched = f64::from(self.messages) <= self.encoders;
+        let searched = self.searches && f64::from(self.messages) <= self.encoders;
         let known = self.known_mut(codec);
         known.ratio.add(sent_bytes as f64, bytes as f64);
         if !searched {
@@ -242,7 +294,7 @@ impl Choice {
         let bytes = self.bytes - before_bytes;
         self.settling += took;
         self.settling_bytes += bytes;
-        if !self.is_begun() {
+        if !self.is_begun() || self.among {
             return;
         }
         self.took.add(ns(took), bytes as f64);
@@ -273,7 +325,7 @@ impl Choice {
     pub(crate) fn decide(&mut self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
         self.batches_since_trial += 1;
         let retune = self.better(bandwidth, bytes);
-        let searching = f64::from(self.messages) <= 2.0 * self.encoders;
+        let searching = self.searches && f64::from(self.messages) <= 2.0 * self.encoders;
         self.since = (!searching).then_some((elapsed, self.bytes));
         if retune.is_some() {
             self.before = self.took.rate();
@@ -285,15 +337,19 @@ impl Choice {
 
     fn better(&mut self, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
         let Some(current) = self.codec else {
-            let codec = match self.best(bandwidth) {
-                _ if bytes <= TRIP_BYTES => Codec::None,
+            // Rows of other results may have been sent without a codec before any was used.
+            let is_tried =
+                !self.among || (bandwidth.is_some() && self.known(UNTRIED).encode.rate().is_some());
+            let codec = match self.best(bandwidth).filter(|_| is_tried) {
+                // The first rows of one of many results may be few, however many follow.
+                _ if bytes <= TRIP_BYTES && !self.among => Codec::None,
                 Some(best) => best.codec,
                 None => UNTRIED,
             };
             self.codec = Some(codec);
             return Some(Retune { codec, slowest: None });
         };
-        if !self.is_settled() {
+        if !self.among && !self.is_settled() {
             return None;
         }
         let best = self.best(bandwidth)?;
@@ -352,16 +408,17 @@ impl Choice {
         }
         stages[place(Stage::Send)] *= self.congestion;
         let shown = known.shown.filter(|shown| self.bytes - shown.at_bytes < SHOWN_BYTES);
-        if shown.is_none() && !self.saturated && codec < self.codec() {
+        if shown.is_none() && !self.among && !self.saturated && codec < self.codec() {
             stages[place(Stage::Send)] /= UNSEEN;
         }
+        let cpu = known.encode.rate()? + self.decode(known);
         let time = match shown {
+            _ if self.among => stages[place(Stage::Send)] + cpu / self.encoders,
             Some(Shown { saturated: false, took, .. }) => took,
             // The time that the link would take now.
             Some(_) => stages[place(Stage::Send)],
             None => stages.into_iter().fold(0.0, f64::max),
         };
-        let cpu = known.encode.rate()? + self.decode(known);
         Some(Pace { codec, stages, cpu, time, shown: shown.is_some() })
     }
 

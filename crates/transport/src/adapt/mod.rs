@@ -9,7 +9,7 @@ mod choice;
 mod tests;
 
 pub(crate) use bandwidth::{Bandwidth, Carried};
-pub(crate) use choice::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
+pub(crate) use choice::{Choice, CodecsKnown, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 
 /// A rate with exponential decay: the sum of amounts divided by the sum of weights. Each time that `half_life`
 /// of weight is added, earlier values lose half of their influence.

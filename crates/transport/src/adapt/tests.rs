@@ -83,6 +83,17 @@ impl World {
 
     /// Runs a transfer whose codec is chosen during the transfer.
     fn run(&self, link: impl Fn(usize) -> f64) -> Outcome {
+        let mut bandwidth = Bandwidth::new(self.rtt);
+        bandwidth.expect(10 * 1448, self.rtt, 0.125);
+        self.run_with(link, &mut Choice::new(PROCESSORS as usize), &mut bandwidth)
+    }
+
+    fn run_with(
+        &self,
+        link: impl Fn(usize) -> f64,
+        choice: &mut Choice,
+        bandwidth: &mut Bandwidth,
+    ) -> Outcome {
         let mut random = 1u64;
         let mut noisy = |value: f64| {
             // Marsaglia's xorshift: deterministic.
@@ -93,9 +104,6 @@ impl World {
         };
         let bytes = MESSAGE_BYTES as f64;
         let duration = |ns: f64| Duration::from_nanos(ns as u64);
-        let mut choice = Choice::new(PROCESSORS as usize);
-        let mut bandwidth = Bandwidth::new(self.rtt);
-        bandwidth.expect(10 * 1448, self.rtt, 0.125);
         let mut progress = Progress { decoders: PROCESSORS as u32, ..Progress::default() };
         let (mut now_ns, mut used, mut changes) = (0.0, Vec::new(), Vec::new());
         for batch in 0..self.batches {
@@ -194,6 +202,56 @@ fn each_link_gets_its_codec() {
     ] {
         check(name, world, mbits, expected);
     }
+}
+
+/// Results of eight messages each over one connection, as between the nodes of a cluster.
+#[test]
+fn short_results_learn_from_each_other() {
+    for (name, world, mbits, expected) in [
+        ("100 Mbit/s", TABLE, 100.0, Codec::LightZstd),
+        ("10 Mbit/s", TABLE, 10.0, Codec::LightZstd),
+        ("1 Gbit/s", TABLE, 1000.0, Codec::LightLz4),
+        // Nothing is tried where the link takes less time than the processors.
+        ("10 Gbit/s", TABLE, 10_000.0, Codec::Light),
+        ("a slow producer, among others", World { produce: 200.0, ..TABLE }, 100.0, Codec::LightZstd),
+        ("nothing to gain", NOISE, 100.0, Codec::None),
+    ] {
+        let world = World { batches: 8, ..world };
+        let mut bandwidth = Bandwidth::new(world.rtt);
+        bandwidth.expect(10 * 1448, world.rtt, 0.125);
+        let (mut known, mut seconds, mut last) = (None, 0.0, Vec::new());
+        for _ in 0..50 {
+            let mut choice = Choice::among(PROCESSORS as usize, known);
+            let outcome = world.run_with(|_| mbits * MBIT, &mut choice, &mut bandwidth);
+            known = choice.codecs_known();
+            seconds += outcome.seconds;
+            last = outcome.used;
+        }
+        assert_eq!(last, [expected], "{name}");
+        let best = 50.0 * world.best(|_| mbits * MBIT);
+        assert!(mbits > 100.0 || seconds <= 1.05 * best + 0.1, "{name}: {seconds} s, {best} s at best");
+    }
+}
+
+#[test]
+fn what_one_result_knows_does_not_hide_what_another_knows() {
+    let learn = |codec: Codec, bytes: u64, others| {
+        let mut choice = Choice::among(2, others);
+        let first = choice.decide(Duration::ZERO, Some(0.01), bytes).map(|retune| retune.codec);
+        for _ in 0..8 {
+            choice.encoded(codec, bytes, bytes / (1 + codec.index() as u64), Duration::from_micros(1));
+        }
+        (first, choice.codecs_known().unwrap())
+    };
+    // A result whose first rows are few begins with a codec: more may follow.
+    let (first, light) = learn(Codec::Light, 100, None);
+    assert_eq!(first, Some(Codec::Light));
+    // That rows without a codec were sent says nothing against one.
+    let (_, plain) = learn(Codec::None, MESSAGE_BYTES, None);
+    assert_eq!(learn(Codec::None, MESSAGE_BYTES, Some(plain)).0, Some(Codec::Light));
+    let both = light.and(plain);
+    assert_eq!(learn(Codec::None, MESSAGE_BYTES, Some(both)).0, Some(Codec::Light));
+    assert_eq!(learn(Codec::None, MESSAGE_BYTES, Some(plain.and(light))).0, Some(Codec::Light));
 }
 
 #[test]

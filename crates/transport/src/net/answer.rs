@@ -31,6 +31,8 @@ pub(super) struct Answering<'a> {
     stream: &'a Stream,
     packer: Packer,
     encoding: Encoding,
+    /// What other results share.
+    shared: Option<Encoders>,
     codec: Codec,
     /// Chooses the codec, if the plan leaves it to the producer.
     choice: Option<Choice>,
@@ -61,6 +63,7 @@ impl<'a> Answering<'a> {
             stream,
             packer: Packer::new(plan),
             encoding: Encoding::new(Encoders::default()),
+            shared: None,
             codec: plan.codec.unwrap_or_default(),
             choice,
             trials: Vec::new(),
@@ -72,9 +75,13 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// Uses encoders that are shared with other results.
-    pub(super) fn encoded_by(mut self, encoders: Encoders) -> Self {
-        self.encoding = Encoding::new(encoders);
+    /// Shares encoders, and what is known of the codecs, with other results.
+    pub(super) fn encoded_by(mut self, encoders: Option<Encoders>) -> Self {
+        if let Some(encoders) = encoders {
+            self.choice = self.choice.map(|_| Choice::among(*PROCESSORS, encoders.codecs()));
+            self.encoding = Encoding::new(encoders.clone());
+            self.shared = Some(encoders);
+        }
         self
     }
 
@@ -120,6 +127,9 @@ impl<'a> Answering<'a> {
         self.stats.produce_ns += nanoseconds(waited);
         self.send_all().await?;
         self.drain().await?;
+        if let Some(choice) = &self.choice {
+            self.share(choice);
+        }
         Ok(self.stats)
     }
 
@@ -390,7 +400,15 @@ impl<'a> Answering<'a> {
             trials.push(trial);
         }
         choice.tried(&trials);
+        self.share(choice);
         Ok(())
+    }
+
+    /// Tells other results what was learned of the codecs.
+    fn share(&self, choice: &Choice) {
+        if let (Some(shared), Some(known)) = (&self.shared, choice.codecs_known()) {
+            shared.learn(known);
+        }
     }
 }
 

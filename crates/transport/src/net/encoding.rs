@@ -14,6 +14,7 @@ use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 use super::jobs::{EncodingPermit, Job, PROCESSORS, hold};
 use super::lock;
 use super::produce::MessageRows;
+use crate::adapt::CodecsKnown;
 
 /// An encoded message, and the time that it took.
 pub(super) struct Encoded {
@@ -51,9 +52,16 @@ const ENCODERS_BYTES_MAX: usize = 8 << 20;
 /// An encoder with more memory than this, which only large messages need, is shrunk.
 const SCRATCH_BYTES_MAX: usize = 2 << 20;
 
-/// Idle encoders. They keep what they learnt of the columns, which results with similar rows can share.
+/// What results with similar rows can share.
 #[derive(Clone, Default)]
-pub struct Encoders(Arc<Mutex<Vec<Encoder>>>);
+pub struct Encoders(Arc<Mutex<Shared>>);
+
+#[derive(Default)]
+struct Shared {
+    /// Idle encoders. They keep what they learnt of the columns.
+    idle: Vec<Encoder>,
+    codecs: Option<CodecsKnown>,
+}
 
 impl std::fmt::Debug for Encoders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -63,20 +71,30 @@ impl std::fmt::Debug for Encoders {
 
 impl Encoders {
     fn take(&self) -> Encoder {
-        lock(&self.0).pop().unwrap_or_else(|| Encoder::new(Codec::None))
+        lock(&self.0).idle.pop().unwrap_or_else(|| Encoder::new(Codec::None))
     }
 
     fn put(&self, mut encoder: Encoder) {
         if encoder.memory_bytes() > SCRATCH_BYTES_MAX {
             encoder.shrink();
         }
-        let mut idle = lock(&self.0);
+        let idle = &mut lock(&self.0).idle;
         let kept: usize = idle.iter().map(Encoder::memory_bytes).sum();
         // Always keep one: without it, each message would have to examine the columns again.
         let has_room = idle.len() < ENCODERS_KEPT && kept + encoder.memory_bytes() <= ENCODERS_BYTES_MAX;
         if idle.is_empty() || has_room {
             idle.push(encoder);
         }
+    }
+
+    /// What results before have learned of the codecs.
+    pub(super) fn codecs(&self) -> Option<CodecsKnown> {
+        lock(&self.0).codecs
+    }
+
+    pub(super) fn learn(&self, codecs: CodecsKnown) {
+        let known = &mut lock(&self.0).codecs;
+        *known = Some(known.map_or(codecs, |known| known.and(codecs)));
     }
 }
 
@@ -214,7 +232,7 @@ mod tests {
             assert!(encoder.memory_bytes() > SCRATCH_BYTES_MAX);
             encoders.put(encoder);
         }
-        let idle = lock(&encoders.0);
+        let idle = &lock(&encoders.0).idle;
         assert!((1..=ENCODERS_KEPT).contains(&idle.len()));
         let kept: usize = idle.iter().map(Encoder::memory_bytes).sum();
         assert!(kept <= ENCODERS_BYTES_MAX, "{kept}");

@@ -69,8 +69,8 @@ pub struct Answer {
     pub schema: SchemaRef,
     /// The expected number of rows, if known.
     pub rows_estimate: Option<u64>,
-    /// Encoders, shared by answers with similar rows.
-    pub encoders: Encoders,
+    /// Encoders, if it shares them with answers that have similar rows.
+    pub encoders: Option<Encoders>,
     /// Counts what is sent of them.
     pub delivery: Arc<Delivery>,
     /// The rows. Dropped when the client cancels or disconnects, or has been sent all of them.
@@ -80,7 +80,7 @@ pub struct Answer {
 impl Answer {
     /// An answer that shares no encoders.
     pub fn new(schema: SchemaRef, rows_estimate: Option<u64>, rows: Rows) -> Self {
-        Self { schema, rows_estimate, encoders: Encoders::default(), delivery: Arc::default(), rows }
+        Self { schema, rows_estimate, encoders: None, delivery: Arc::default(), rows }
     }
 }
 

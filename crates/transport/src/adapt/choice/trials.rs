@@ -50,6 +50,9 @@ impl Choice {
         if bandwidth.is_none() || bytes < SAMPLE_BYTES_MIN {
             return false;
         }
+        if self.among {
+            return self.trial_pays(bandwidth, bytes);
+        }
         let Some(since) = self.ratio_at_trial else { return true };
         let ratio = self.known(self.codec()).ratio.rate().unwrap_or(since);
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
@@ -59,6 +62,16 @@ impl Choice {
         let affordable = (ns(elapsed) * share - self.trials_ns) / TRIAL_NS_PER_BYTE;
         (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES)
             && affordable >= bytes.min(TRIAL_BYTES) as f64
+    }
+
+    /// The same for one of many results: once the link has taken long enough for the rows since the last trial, in all
+    /// results, and takes more than the processors.
+    fn trial_pays(&self, bandwidth: Option<f64>, bytes: u64) -> bool {
+        let Some(pace) = self.codec.and_then(|codec| self.pace(codec, bandwidth)) else { return false };
+        let send = pace.stages[place(Stage::Send)];
+        let share = if self.has_untried(bandwidth) { UNTRIED_SHARE } else { TRIALS_SHARE };
+        let cost = bytes.min(TRIAL_BYTES) as f64 * TRIAL_NS_PER_BYTE;
+        send > pace.cpu / self.encoders && self.untried_bytes as f64 * send * share >= cost
     }
 
     /// Whether a candidate was never tried and may be worth a trial.
@@ -94,7 +107,7 @@ impl Choice {
     pub(crate) fn tried(&mut self, trials: &[Trial]) {
         // Count only the trials' own time, not that of frames that were sent meanwhile.
         self.trials_ns += trials.iter().map(|trial| ns(trial.took)).sum::<f64>();
-        self.batches_since_trial = 0;
+        (self.batches_since_trial, self.untried_bytes) = (0, 0);
         // A slice differs from a whole message, and an idle processor from a busy one. The codec in use shows by
         // how much.
         let (mut ratio_by, mut encode_by) = (1.0, 1.0);
