@@ -59,11 +59,10 @@ impl Coding {
             [0xfe, 0xff] => UTF_16BE,
             _ => UTF_8,
         });
-        let bytes = match encoding == UTF_8 {
-            true if compression == Compression::None => return Ok((bytes, true)),
-            true => bytes,
-            false => Box::new(Decoded::new(bytes, encoding)),
-        };
+        if encoding == UTF_8 && compression == Compression::None {
+            return Ok((bytes, true));
+        }
+        let bytes = if encoding == UTF_8 { bytes } else { Box::new(Decoded::new(bytes, encoding)) };
         Ok((Box::new(ReadAhead::new(bytes)), false))
     }
 }
@@ -139,7 +138,7 @@ fn decompressed(bytes: Bytes, compression: Compression) -> io::Result<Bytes> {
 /// Bytes that can't be decompressed or decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Damaged(pub(super) String);
+pub(super) struct Damaged(String);
 
 /// Decompressed bytes, with the name of the compression in errors.
 struct Named {

@@ -111,7 +111,7 @@ const POWERS: [i128; DIGITS_MAX + 1] = {
     powers
 };
 
-/// Those that are doubles without rounding.
+/// The powers of ten that a [`Short`] number may need, which are doubles without rounding.
 const DOUBLE_POWERS: [f64; DOUBLE_DIGITS + 1] = {
     let mut powers = [1.0; DOUBLE_DIGITS + 1];
     let mut exponent = 1;

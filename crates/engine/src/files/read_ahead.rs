@@ -1,32 +1,35 @@
-//! Reads ahead on another thread.
+//! Reads the next bytes on another thread while the caller uses the last ones.
 
 use std::io::{self, Read};
+use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::JoinHandle;
 
 use tokio::runtime::Handle;
 
-use super::bytes::{Bytes, Damaged};
+use super::bytes::Bytes;
 use super::text::CHUNK_BYTES;
+use crate::threads;
 
-/// The thread begins after this many bytes: the beginning of a file is often all that is wanted.
+/// The thread starts after this many bytes: often only the beginning of a file is read.
 const BEGINNING_BYTES: usize = 256 << 10;
 
-/// Chunks that wait to be read.
+/// Chunks that wait to be read. With the one being filled and the one being read, at most 1 MiB is held.
 const CHUNKS_MAX: usize = 2;
 
-/// Bytes that take time to make, such as those that are decompressed: the next ones are made while the last ones are
-/// used.
+/// A reader of bytes that take time to produce, such as decompressed ones.
 pub(super) enum ReadAhead {
     /// How many have been read.
     Beginning(Bytes, usize),
     Ahead(Chunks),
 }
 
-/// What the other thread reads.
+/// What the other thread has read.
 pub(super) struct Chunks {
-    /// An empty chunk is the end.
+    /// The last one is empty, or an error.
     arriving: Receiver<io::Result<Vec<u8>>>,
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<()>>,
     chunk: Vec<u8>,
     given: usize,
     has_ended: bool,
@@ -62,16 +65,28 @@ impl Chunks {
         let (send, arriving) = sync_channel(CHUNKS_MAX);
         // Objects of a store are requested in the caller's runtime.
         let runtime = Handle::try_current().ok();
-        let read = move || {
+        let thread = threads::spawn(move || {
             let _entered = runtime.as_ref().map(Handle::enter);
             read_all(bytes, &send);
-        };
-        thread::Builder::new().name("lightship-ahead".into()).spawn(read)?;
-        Ok(Self { arriving, chunk: Vec::new(), given: 0, has_ended: false })
+        });
+        let thread = Some(thread.map_err(io::Error::other)?);
+        Ok(Self { arriving, thread, chunk: Vec::new(), given: 0, has_ended: false })
+    }
+
+    /// The next chunk; an empty one after the last.
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        match self.arriving.recv() {
+            Ok(chunk) => chunk,
+            // The caller reports a panic of a decoder.
+            Err(_) => match self.thread.take().map(JoinHandle::join) {
+                Some(Err(panic)) => resume_unwind(panic),
+                _ => Ok(Vec::new()),
+            },
+        }
     }
 }
 
-/// Sends all bytes, as soon as they arrive, until nobody wants them any more.
+/// Sends all bytes as soon as they arrive; stops when the receiver is dropped.
 fn read_all(mut bytes: Bytes, send: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -93,12 +108,9 @@ fn read_all(mut bytes: Bytes, send: &SyncSender<io::Result<Vec<u8>>>) {
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.given == self.chunk.len() && !self.has_ended {
-            let arrived = self.arriving.recv().unwrap_or_else(|_| {
-                // The thread has panicked.
-                Err(io::Error::other(Damaged("the data is damaged".into())))
-            });
-            self.has_ended = arrived.as_ref().map_or(true, Vec::is_empty);
-            (self.chunk, self.given) = (arrived?, 0);
+            let next = self.next();
+            self.has_ended = next.as_ref().map_or(true, Vec::is_empty);
+            (self.chunk, self.given) = (next?, 0);
         }
         let count = buffer.len().min(self.chunk.len() - self.given);
         buffer[..count].copy_from_slice(&self.chunk[self.given..self.given + count]);
@@ -109,6 +121,7 @@ impl Read for Chunks {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
@@ -174,10 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error() {
+    fn a_panic_reaches_the_caller() {
         let (send, _, mut ahead) = begun();
         send.send(b"?".to_vec()).unwrap();
-        assert_eq!(ahead.read(&mut [0]).unwrap_err().to_string(), "the data is damaged");
+        let panic = catch_unwind(AssertUnwindSafe(|| ahead.read(&mut [0]))).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"a decoder's fault"));
     }
 
     #[test]

@@ -8,14 +8,10 @@ use super::objects::Objects;
 use super::shape::Shapes;
 use crate::files::bytes::TextFile;
 use crate::files::text::CHUNK_BYTES;
+use crate::threads::THREAD_NAME;
 
 /// Less is not worth a thread.
 const PART_BYTES_MIN: u64 = 4 << 20;
-
-/// Whether several threads may read a file at once.
-pub(super) fn may_divide(text: &TextFile) -> bool {
-    text.is_plain && !text.path.is_remote()
-}
 
 /// The first line that begins at an offset of a plain file of `bytes` bytes, or later.
 pub(super) fn start(text: &TextFile, bytes: u64, offset: u64) -> io::Result<u64> {
@@ -37,9 +33,12 @@ pub(super) fn start(text: &TextFile, bytes: u64, offset: u64) -> io::Result<u64>
     }
 }
 
-/// Learns from the lines of the first `sample_bytes` bytes of a file, on all processors. `None` if there are too few, or
-/// if something is wrong with them, which is found by reading them in their order.
+/// Learns from the lines of the first `sample_bytes` bytes of a plain file of this host, on all processors. `None` for other
+/// and for small files, and if something is wrong with a line: reading the lines in order finds the first such line.
 pub(super) fn learn(text: &TextFile, sample_bytes: u64) -> io::Result<Option<Shapes>> {
+    if !text.is_plain || text.path.is_remote() {
+        return Ok(None);
+    }
     let processors = available_parallelism().map_or(1, usize::from) as u64;
     learn_in_parts(text, sample_bytes, |bytes| processors.min(bytes / PART_BYTES_MIN))
 }
@@ -71,7 +70,9 @@ fn learn_in_parts(
         Ok(Some(shapes))
     };
     let learned = thread::scope(|scope| {
-        let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || learn_part(part))).collect();
+        let thread = || thread::Builder::new().name(THREAD_NAME.into());
+        let spawn = |part: u64| thread().spawn_scoped(scope, move || learn_part(part));
+        let threads = (0..parts).map(spawn).collect::<io::Result<Vec<_>>>()?;
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };

@@ -216,20 +216,16 @@ impl Format for Json {
     fn columns(&self, path: &FilePath) -> Result<Schema> {
         let text = TextFile::open(path, self.0.coding)?;
         let origin = Origin::File(text.clone(), text.start);
-        let begun = || {
-            let layout = Layout::of_file(&text)?;
-            let shapes = match self.0.sample {
-                None | Some(Sample::All) if layout == Layout::Lines && lines::may_divide(&text) => {
-                    lines::learn(&text, self.0.sample_bytes(SAMPLE_BYTES))?
-                }
-                _ => None,
-            };
-            Ok((shapes, layout.objects(text.from(text.start)?, text.start)))
-        };
-        match begun().map_err(|e| origin.failed(&e))? {
-            (Some(shapes), _) => Ok(self.0.schema(&shapes)),
-            (None, objects) => self.0.infer(objects, &origin, SAMPLE_BYTES),
+        let layout = Layout::of_file(&text).map_err(|e| origin.failed(&e))?;
+        let is_sample_in_bytes = !matches!(self.0.sample, Some(Sample::Records(_)));
+        if layout == Layout::Lines && is_sample_in_bytes {
+            let learned = lines::learn(&text, self.0.sample_bytes(SAMPLE_BYTES));
+            if let Some(shapes) = learned.map_err(|e| origin.failed(&e))? {
+                return Ok(self.0.schema(&shapes));
+            }
         }
+        let bytes = text.from(text.start).map_err(|e| origin.failed(&e))?;
+        self.0.infer(layout.objects(bytes, text.start), &origin, SAMPLE_BYTES)
     }
 
     fn unknown(&self) -> DataType {

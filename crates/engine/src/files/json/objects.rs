@@ -55,7 +55,7 @@ impl Objects {
         let object = self.rest.start..self.rest.start + length;
         self.rest.start = object.end;
         let (line, object) = (self.line, &self.buffer[object]);
-        // A line has none.
+        // A line contains no newline.
         if is_object {
             self.line += newlines(object);
         }

@@ -97,7 +97,7 @@ impl<'a> Scanner<'a> {
         if self.at == self.text.len() { Ok(()) } else { Err(Problem::Syntax) }
     }
 
-    /// The next value, which a list or an object only begins; `None` if there is none.
+    /// The next value; of a list or an object, only its beginning. `None` if no value begins here.
     pub(super) fn value(&mut self) -> Option<Value<'a>> {
         self.skip_blanks();
         let byte = self.peek()?;
@@ -185,7 +185,7 @@ pub(super) struct Items {
 }
 
 impl Items {
-    /// Whether another item follows, which the caller takes, or the end of the list.
+    /// Whether another item follows, which the caller reads. If not, takes the end of the list.
     pub(super) fn next(&mut self, scanner: &mut Scanner<'_>) -> Result<bool, Problem> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         if scanner.takes(b']') {
@@ -233,7 +233,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The name of the next field, whose value the caller takes; `None` at the end of the object.
+    /// The name of the next field, whose value the caller reads; `None` at the end of the object.
     pub(super) fn next<'a>(
         &mut self,
         scanner: &mut Scanner<'a>,

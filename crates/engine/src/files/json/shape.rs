@@ -231,9 +231,7 @@ fn learn_object(
     while let Some(name) = rest.next(scanner, &object.names)? {
         let place = match name {
             Name::Known(place) => place,
-            Name::New(_) if counts.fields == FIELDS_MAX => {
-                return Err(too_many_fields());
-            }
+            Name::New(_) if counts.fields == FIELDS_MAX => return Err(too_many_fields()),
             Name::New(name) => {
                 counts.fields += 1;
                 object.add(&name, Shape::Nothing)
