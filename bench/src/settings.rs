@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     /// Only jobs (`jobs`, `clients`) or numbers of clients (`load`) that equal one of these; earlier results of the others are kept.
     #[arg(long = "case", value_name = "CASE", num_args = 1..)]
     cases: Vec<String>,
+    /// An earlier build of this program, whose nodes are a further contender (`shuffle`).
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) before: Option<PathBuf>,
     /// Folder for results. Use another one for trials, to keep the published results.
     #[arg(long, value_name = "DIR", default_value_os_t = places::results())]
     pub(crate) results: PathBuf,

@@ -4,12 +4,14 @@ mod postgres;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, RecordBatch};
 use futures::TryStreamExt;
 use lab::{Host, Lab, LabError, Link};
+use lightship_engine::Explained;
 use lightship_session::{Client, ClientConfig, Endpoint, Options};
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
@@ -29,15 +31,30 @@ use crate::{Error, Result, places, tables};
 const NAME: &str = "shuffle";
 const GRPC: &str = "gRPC";
 const WIRES: [&str; 2] = [OURS, GRPC];
+/// The nodes of `--before`, an earlier build.
+const BEFORE: &str = "before";
 const FIGURES: &[Figure] = &[
     Figure { name: "seconds", digits: 3, range: true },
     Figure { name: "wire MB", digits: 1, range: false },
     Figure { name: "processor seconds", digits: 2, range: false },
 ];
+/// The edges of plans, in a file of their own.
+const EDGES: &str = "shuffle-edges";
+const EDGE_FIGURES: [Figure; 4] = [
+    Figure { name: "edges", digits: 0, range: false },
+    Figure { name: "error of seconds", digits: 2, range: false },
+    Figure { name: "error of bytes", digits: 2, range: false },
+    Figure { name: "error of rows", digits: 2, range: false },
+];
+/// Shorter edges are not counted.
+const EDGE_SECONDS_MIN: f64 = 0.01;
 const NODES: usize = 4;
 const PARTITIONS: usize = 2;
 /// Links, each with the target for our total time divided by gRPC's.
 const LINKS: [(&str, f64); 3] = [("local", 1.0), ("1gbit", 0.8), ("100mbit", 0.6)];
+/// Links, each with the target for our total time divided by that of the build before.
+const LINKS_BEFORE: [(&str, f64); 4] =
+    [("local", 1.0), ("1gbit", 0.9), ("100mbit", 0.85), ("1gbit+100mbit", 0.7)];
 /// How the tables are stored: in parts, one per node, or whole, shared by all nodes.
 const STORAGES: [&str; 2] = ["parts", "shared"];
 /// The first port. Each node of each wire has two.
@@ -103,8 +120,8 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    fn start(hosts: &'a [Host], wire: &str, storage: &str, tpch: &Tpch) -> Result<Self> {
-        let place = WIRES.iter().position(|known| *known == wire).unwrap_or_default() * NODES;
+    fn start(program: &Path, hosts: &'a [Host], wire: &str, storage: &str, tpch: &Tpch) -> Result<Self> {
+        let place = WIRES.iter().position(|known| *known == wire).unwrap_or(WIRES.len()) * NODES;
         let address = |(index, host): (usize, &Host)| {
             SocketAddr::new(host.address(), PORT + 2 * (place + index) as u16)
         };
@@ -122,7 +139,7 @@ impl<'a> Cluster<'a> {
             if index > 0 {
                 arguments.extend(["--join", &first]);
             }
-            let mut node = Part::spawn(Some(host), &arguments)?;
+            let mut node = Part::spawn_of(program, Some(host), &arguments)?;
             node.line()?;
             nodes.push(node);
         }
@@ -195,12 +212,22 @@ fn measure(
     tpch: &Tpch,
     scale: f64,
     results: &mut Results,
+    predicted: &mut Results,
 ) -> Result<()> {
-    let hosts = lab.hosts(NODES, &link.parse()?)?;
+    // `1gbit+100mbit`: the last node has the second link.
+    let (first, last) = link.split_once('+').map_or((link, None), |(first, last)| (first, Some(last)));
+    let hosts = lab.hosts(NODES, &first.parse()?)?;
     let note = measured(&hosts)?;
+    if let (Some(last), Some(host)) = (last, hosts.last()) {
+        host.reshape(&last.parse()?)?;
+    }
     for storage in STORAGES {
-        let clusters = WIRES.iter().filter(|wire| settings.wants(wire));
-        let clusters = clusters.map(|wire| Ok((*wire, Cluster::start(&hosts, wire, storage, tpch)?)));
+        let this = std::env::current_exe()?;
+        let builds = WIRES.iter().map(|wire| (*wire, &this));
+        let builds = builds.chain(settings.before.iter().map(|program| (BEFORE, program)));
+        let clusters = builds.filter(|(wire, _)| settings.wants(wire));
+        let clusters =
+            clusters.map(|(wire, program)| Ok((wire, Cluster::start(program, &hosts, wire, storage, tpch)?)));
         let clusters = clusters.collect::<Result<Vec<_>>>()?;
         for (query, sql) in tpch.queries.iter().enumerate() {
             let contenders = clusters.iter().map(|(wire, cluster)| {
@@ -217,9 +244,74 @@ fn measure(
             let values = vec![link.to_owned(), storage.to_owned(), format!("{:02}", query + 1)];
             let place = Case { values, scale, note: note.clone() };
             results.add(comparison.run(settings, &place)?)?;
+            let Some((_, ours)) = clusters.iter().find(|(wire, _)| *wire == OURS) else { continue };
+            let explained = Contender::new(OURS, move || edges(ours, query % NODES, sql));
+            let comparison = Comparison { figures: &EDGE_FIGURES, contenders: vec![explained] };
+            predicted.add(comparison.run(settings, &place)?)?;
         }
     }
     Ok(())
+}
+
+/// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, of
+/// their bytes and of their rows, as parts of what was measured.
+fn edges(cluster: &Cluster, host: usize, sql: &str) -> Result<Vec<f64>> {
+    let (_, rows) = cluster.query(host, &format!("explain analyze {sql}"))?;
+    let plans = rows.first().and_then(|batch| batch.column(1).as_string_opt::<i32>());
+    let json = plans.filter(|plans| plans.len() == 2).ok_or("EXPLAIN has no plan")?.value(1);
+    let explained: Explained = serde_json::from_str(json)?;
+    let mut errors = [const { Vec::new() }; 3];
+    for edge in explained.edges.iter().filter(|edge| edge.transfer_seconds >= EDGE_SECONDS_MIN) {
+        let expected = explained.expected_edges.iter().find(|expected| {
+            (expected.from_stage, expected.to_stage) == (edge.from_stage, edge.to_stage)
+                && (&expected.from_node, &expected.to_node) == (&edge.from_node, &edge.to_node)
+        });
+        let (Some(expected), Some(bytes)) = (expected.filter(|edge| edge.is_known), edge.bytes_wire) else {
+            continue;
+        };
+        let error = |expected: f64, measured: f64| (expected - measured).abs() / measured.max(1e-9);
+        errors[0].push(error(expected.seconds, edge.transfer_seconds));
+        errors[1].push(error(expected.bytes_wire, bytes as f64));
+        errors[2].push(error(expected.rows, edge.rows as f64));
+    }
+    let mean = |errors: &Vec<f64>| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    let count = errors[0].len() as f64;
+    Ok([count].into_iter().chain(errors.iter().map(mean)).collect())
+}
+
+/// The mean errors of all edges.
+fn predictions(results: &Results) -> String {
+    let courses = courses(results);
+    let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
+    let columns = EDGE_FIGURES.map(|figure| figure.name);
+    let cell = |row: &str, column: &str| {
+        let Some(course) = courses.iter().find(|course| course.join(", ") == row) else {
+            return String::new();
+        };
+        let queries: Vec<[f64; 2]> = results
+            .values(2)
+            .iter()
+            .map(|query| {
+                let of = |figure: usize| results.summary(&place(course, query), OURS, figure).median;
+                let figure = EDGE_FIGURES.iter().position(|known| known.name == column).unwrap_or(0);
+                [of(0), of(figure)]
+            })
+            .filter(|[edges, _]| *edges > 0.0)
+            .collect();
+        let edges: f64 = queries.iter().map(|[edges, _]| edges).sum();
+        let weighted: f64 = queries.iter().map(|[edges, error]| edges * error).sum();
+        match column {
+            "edges" => tables::number(edges, 0),
+            _ => tables::number(weighted / edges, 2),
+        }
+    };
+    format!(
+        "### Predictions\n\nEach query is explained with what was measured in the rounds before, then run. For all edges (the \
+         rows from one node's task to another's) that take at least 10 ms and whose bytes are known from a run \
+         before: the mean error of the predicted time, bytes and rows, as parts of what was measured. To be at most: 0.20 for \
+         the time.\n\n{}",
+        tables::grid("link, storage", &names, &columns, cell)
+    )
 }
 
 /// Links and storages that were measured.
@@ -274,6 +366,42 @@ fn totals(results: &Results) -> String {
     )
 }
 
+/// The table against an earlier build; empty if there is none.
+fn against_before(results: &Results) -> String {
+    let courses = courses(results);
+    let measured = |course: &&[String; 2]| !results.total(*course, BEFORE, 0).median.is_nan();
+    let names: Vec<String> = courses.iter().filter(measured).map(|course| course.join(", ")).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let columns =
+        ["before, seconds", "now, seconds", "ratio", "to be at most", "before, wire MB", "now, wire MB"];
+    let cell = |row: &str, column: &str| {
+        let Some(course) = courses.iter().find(|course| course.join(", ") == row) else {
+            return String::new();
+        };
+        let [before, now] =
+            [BEFORE, OURS].map(|build| [0, 1].map(|figure| results.total(course, build, figure)));
+        match column {
+            "before, seconds" => tables::spread(before[0], 2),
+            "now, seconds" => tables::spread(now[0], 2),
+            "ratio" => tables::number(now[0].median / before[0].median, 2),
+            "before, wire MB" => tables::number(before[1].median, 1),
+            "now, wire MB" => tables::number(now[1].median, 1),
+            _ => {
+                let target = LINKS_BEFORE.iter().find(|(link, _)| *link == course[0]);
+                target.map_or(String::new(), |(_, target)| format!("{target:.2}"))
+            }
+        }
+    };
+    format!(
+        "### Compared with an earlier build\n\nThe nodes of `--before` plan without what was measured of tables, links \
+         and earlier queries (commit 2683fe1). `1gbit+100mbit`: one node of four has 100 Mbit/s, both ways, the others 1 \
+         Gbit/s. The sum over the queries of each round: median, with minimum and maximum.\n\n{}",
+        tables::grid("link, storage", &names, &columns, cell)
+    )
+}
+
 fn ratios(results: &Results) -> String {
     let courses = courses(results);
     let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
@@ -308,8 +436,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let scale = settings.scale_or(1.0);
     let tpch = Tpch::open(scale)?;
     let mut results = Results::open(&settings.results, NAME, &["link", "storage", "query"], FIGURES)?;
+    let mut predicted =
+        Results::open(&settings.results, EDGES, &["link", "storage", "query"], &EDGE_FIGURES)?;
     for link in settings.links(&LINKS.map(|(link, _)| link)) {
-        measure(settings, &lab, &link, &tpch, scale, &mut results)?;
+        measure(settings, &lab, &link, &tpch, scale, &mut results, &mut predicted)?;
     }
     let links = results.values(0);
     let notes = links.iter().filter_map(|link| {
@@ -336,7 +466,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              all nodes together, which share the cores of one machine.\n\n{}.",
             notes.join("; ")
         ),
-        tables: vec![totals(&results), ratios(&results)],
+        tables: vec![totals(&results), against_before(&results), predictions(&predicted), ratios(&results)],
         plots: vec![(plot(&results)?, "Seconds by query and wire")],
         versions: vec!["datafusion 55.2".into(), "datafusion-distributed 4.0".into(), tpch.postgres.version],
         load,

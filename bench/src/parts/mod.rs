@@ -14,7 +14,7 @@ mod sizes;
 mod sockets;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
@@ -144,7 +144,12 @@ pub(crate) struct Latencies {
 impl Part {
     /// Starts this program as `part` with these arguments on a host; `None` is this host.
     pub(crate) fn spawn(host: Option<&Host>, arguments: &[&str]) -> Result<Process> {
-        Process::spawn(host, std::env::current_exe()?, ["part"].iter().chain(arguments))
+        Self::spawn_of(&std::env::current_exe()?, host, arguments)
+    }
+
+    /// The same of another build of this program.
+    pub(crate) fn spawn_of(program: &Path, host: Option<&Host>, arguments: &[&str]) -> Result<Process> {
+        Process::spawn(host, program, ["part"].iter().chain(arguments))
     }
 }
 

@@ -13,6 +13,12 @@ pub struct Explained {
     pub stages: Vec<StageExplained>,
     /// What tasks sent each other, if the query was run.
     pub edges: Vec<Edge>,
+    /// What tasks are expected to send each other.
+    #[serde(default)]
+    pub expected_edges: Vec<ExpectedEdge>,
+    /// How its joins and aggregations run, in their order.
+    #[serde(default)]
+    pub choices: Vec<Choice>,
     /// The plan as DataFusion prints it.
     pub plan: String,
 }
@@ -60,4 +66,78 @@ pub struct Edge {
     pub overlay_streams: u64,
     /// Time that the receiver waited for these rows, summed over its partitions.
     pub wait_seconds: f64,
+    /// Time from the first rows to the end of the last partition.
+    #[serde(default)]
+    pub transfer_seconds: f64,
+}
+
+/// What one node's task is expected to send to another's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedEdge {
+    /// The stage that sends.
+    pub from_stage: usize,
+    /// The stage that receives.
+    pub to_stage: usize,
+    /// The node that sends, HOST:PORT.
+    pub from_node: String,
+    /// The node that receives, HOST:PORT.
+    pub to_node: String,
+    /// Rows.
+    pub rows: f64,
+    /// Bytes as encoded.
+    pub bytes_wire: f64,
+    /// Time that the link needs for them, beside the other edges of both nodes.
+    pub link_seconds: f64,
+    /// Time from the first rows to the end: that of the link, or that of the stages when they last ran, if that
+    /// was longer.
+    pub seconds: f64,
+    /// Whether a query before has sent these rows, so that their bytes are known.
+    pub is_known: bool,
+}
+
+/// How a join or an aggregation runs on several nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// All nodes get all rows of a join's left input.
+    BroadcastLeft,
+    /// All nodes get all rows of a join's right input.
+    BroadcastRight,
+    /// Each node gets the rows of both inputs of a join whose keys have its hashes.
+    Repartition,
+    /// Each node aggregates its rows before they are sent, and the groups that it gets.
+    AggregateTwice,
+    /// Each node aggregates the rows that it gets.
+    AggregateOnce,
+}
+
+/// How an operator is run, and what the other ways would have cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The condition of the join, or what the aggregation groups by.
+    pub on: String,
+    /// Rows expected of each input, in the order of the query.
+    pub rows: Vec<f64>,
+    /// Each way that is possible, the chosen one first.
+    pub ways: Vec<Cost>,
+}
+
+/// The predicted cost of a way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// The way.
+    pub way: Way,
+    /// Seconds of the processors of a node.
+    pub processor_seconds: f64,
+    /// Seconds of a node's link.
+    pub link_seconds: f64,
+    /// Bytes that all nodes send together, before encoding.
+    pub bytes: f64,
+}
+
+impl Cost {
+    /// Processor and link together.
+    pub fn seconds(&self) -> f64 {
+        self.processor_seconds + self.link_seconds
+    }
 }

@@ -183,11 +183,11 @@ async fn begin(
     }
     let logical = plan;
     let plan = state.create_physical_plan(&logical).await?;
-    let alternative = match cluster {
+    let alternative = match &cluster {
         None => Alternative::to(&plan, &logical, state),
         Some(_) => None,
     };
-    let plan = match cluster {
+    let plan = match &cluster {
         None => stoppable(plan, state.config())?,
         Some(_) => cluster::until_error(plan)?,
     };
@@ -197,7 +197,7 @@ async fn begin(
     let schema = plan.schema();
     tokio::task::yield_now().await;
     let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
-    let scans = plan.clone();
+    let (scans, ran) = (plan.clone(), plan.clone());
     let runtime = context.runtime_env();
     let batches = match room.memory.take_now(bytes) {
         Some(held) => held_by(sorted_joins::execute(plan, context, alternative)?, held),
@@ -216,6 +216,10 @@ async fn begin(
         }
     };
     let batches = damage::named(batches, scans, runtime);
+    let batches = match &cluster {
+        Some(cluster) => cluster.learn_from(ran, batches),
+        None => batches,
+    };
     let batches = match nullable {
         Some(nullable) => parameters::with_nulls(batches, &nullable),
         None => batches,

@@ -43,6 +43,8 @@ pub struct Pair {
 #[derive(Debug)]
 pub struct Host {
     name: String,
+    /// Its number in the network, from 0.
+    index: usize,
     address: IpAddr,
     /// `None` is the machine's own.
     namespace: Option<Namespace>,
@@ -54,7 +56,7 @@ pub struct Host {
 #[derive(Debug)]
 struct Network {
     _guardian: Guardian,
-    _wiring: Wiring,
+    wiring: Wiring,
     link: Link,
     shaper: Shaper,
 }
@@ -133,11 +135,11 @@ impl Lab {
         let guardian = Guardian::spawn(&tree.roots())?;
         tree.create()?;
         let (places, wiring) = wiring::wire(count, link, shaper, &tree)?;
-        let network = Arc::new(Network { _guardian: guardian, _wiring: wiring, link: *link, shaper });
+        let network = Arc::new(Network { _guardian: guardian, wiring, link: *link, shaper });
         let host = |(index, HostNetwork { namespace, address }): (usize, HostNetwork)| {
             let name = name(index);
             let group = tree.group(&name)?;
-            Ok(Host { name, address, namespace, group, network: Arc::clone(&network) })
+            Ok(Host { name, index, address, namespace, group, network: Arc::clone(&network) })
         };
         places.into_iter().enumerate().map(host).collect()
     }
@@ -159,19 +161,8 @@ impl Pair {
     /// [`LabError::Reshape`] unless the current link is shaped by a token bucket and the new one is a
     /// wire with a bandwidth; [`LabError::Tool`] if `tc` fails.
     pub fn reshape(&self, link: &Link) -> Result<(), LabError> {
-        let refused = || LabError::Reshape { from: self.a.link().to_string(), to: link.to_string() };
-        let (Link::Wire(shape), Link::Wire(made), Shaper::Tbf) = (link, self.a.link(), self.a.shaper())
-        else {
-            return Err(refused());
-        };
-        // Frames that already wait in the queue are not split again. With a smaller bucket, one that is
-        // larger than the bucket would wait forever.
-        let words = shape.bucket(made.burst_bytes().unwrap_or(0)).ok_or_else(refused)?;
-        for host in [&self.a, &self.b] {
-            let namespace = host.namespace.as_ref().ok_or_else(refused)?;
-            namespace.tool(&format!("tc qdisc change dev eth0 root {words}"))?;
-        }
-        Ok(())
+        self.a.reshape(link)?;
+        self.b.reshape(link)
     }
 }
 
@@ -189,6 +180,29 @@ impl Host {
     /// The link it was created with.
     pub fn link(&self) -> &Link {
         &self.network.link
+    }
+
+    /// Changes the bandwidth of this host's link while it is in use: of what it sends and, if there are more
+    /// than two hosts, of what it receives. The delay and loss of `link` are ignored. [`Host::link`] and
+    /// [`verify`] still refer to the original link.
+    ///
+    /// # Errors
+    /// [`LabError::Reshape`] unless the current link is shaped by a token bucket and the new one is a
+    /// wire with a bandwidth; [`LabError::Tool`] if `tc` fails.
+    pub fn reshape(&self, link: &Link) -> Result<(), LabError> {
+        let refused = || LabError::Reshape { from: self.link().to_string(), to: link.to_string() };
+        let (Link::Wire(shape), Link::Wire(made), Shaper::Tbf) = (link, self.link(), self.shaper()) else {
+            return Err(refused());
+        };
+        // Frames that already wait in the queue are not split again. With a smaller bucket, one that is
+        // larger than the bucket would wait forever.
+        let words = shape.bucket(made.burst_bytes().unwrap_or(0)).ok_or_else(refused)?;
+        let namespace = self.namespace.as_ref().ok_or_else(refused)?;
+        namespace.tool(&format!("tc qdisc change dev eth0 root {words}"))?;
+        if let Some((switch, port)) = self.network.wiring.port(self.index) {
+            switch.tool(&format!("tc qdisc change dev {port} root {words}"))?;
+        }
+        Ok(())
     }
 
     /// The shaper of its link.

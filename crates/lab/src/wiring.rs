@@ -22,9 +22,22 @@ pub(crate) struct HostNetwork {
 /// Resources that must live as long as the network.
 #[derive(Debug, Default)]
 pub(crate) struct Wiring {
-    _rattans: Vec<Rattan>,
+    rattans: Vec<Rattan>,
     /// The switch or router.
-    _centre: Option<Namespace>,
+    centre: Option<Namespace>,
+}
+
+impl Wiring {
+    /// The switch, and the name of its port to a host; `None` if there is no switch.
+    pub(crate) fn port(&self, host: usize) -> Option<(&Namespace, String)> {
+        // A router has no such ports.
+        let switch = self.centre.as_ref().filter(|_| self.rattans.is_empty())?;
+        Some((switch, port(host)))
+    }
+}
+
+fn port(host: usize) -> String {
+    format!("port{host}")
 }
 
 /// The group of processes that belong to no host.
@@ -64,13 +77,13 @@ fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<HostNetwork>
     let mut places = Vec::with_capacity(count);
     for index in 0..count {
         let host = Namespace::new()?;
-        let port = format!("port{index}");
+        let port = port(index);
         host.tool(&format!("ip link add eth0 type veth peer name {port} netns {}", switch.path()))?;
         switch.tool(&format!("ip link set {port} master switch up"))?;
         shape_end(&switch, &port, &shape.without_delay_and_loss(), Shaper::Tbf)?;
         places.push(settle(index, host, shape, shaper)?);
     }
-    Ok((places, Wiring { _centre: Some(switch), ..Wiring::default() }))
+    Ok((places, Wiring { centre: Some(switch), ..Wiring::default() }))
 }
 
 fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<HostNetwork>, Wiring), LabError> {
@@ -78,7 +91,7 @@ fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<HostNetwork>, Wiring),
     let rattan = Rattan::start(&rattan()?, [shape, shape], &b, &tree.group(LINKS)?)?;
     let a = HostNetwork { namespace: Some(rattan.left.clone()), address: rattan.left_address };
     let b = HostNetwork { namespace: Some(b), address: rattan.right_address };
-    Ok((vec![a, b], Wiring { _rattans: vec![rattan], ..Wiring::default() }))
+    Ok((vec![a, b], Wiring { rattans: vec![rattan], ..Wiring::default() }))
 }
 
 /// Joins each host to a router by a rattan link.
@@ -95,7 +108,7 @@ fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<HostNetw
         .collect::<Result<_, _>>()?;
     let place =
         |rattan: &Rattan| HostNetwork { namespace: Some(rattan.left.clone()), address: rattan.left_address };
-    Ok((rattans.iter().map(place).collect(), Wiring { _rattans: rattans, _centre: Some(router) }))
+    Ok((rattans.iter().map(place).collect(), Wiring { rattans, centre: Some(router) }))
 }
 
 /// Gives a host with an `eth0` its address and its end of the link.

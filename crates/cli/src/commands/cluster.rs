@@ -1,23 +1,26 @@
-//! `lightship cluster`: shows and changes the members of a cluster, and shows their parts of tables.
+//! `lightship cluster`: shows and changes the members of a cluster, and shows their links and their parts of tables.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
+use arrow_array::types::{Float64Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use clap::{Args, Subcommand};
 use lightship::node::{endpoint, endpoint_as};
 use lightship_engine::{MemberChange, change_members};
+use lightship_plot::{Heat, HeatCell};
 use lightship_session::{Client, ErrorCode, Options, TransportError};
 use lightship_sources::Location;
+use lightship_sources::writers::write_file;
 use serde::Serialize;
 
 use super::manual::print;
 use crate::columns::aligned;
 use crate::error::CliError;
-use crate::size::{Size, grouped};
+use crate::size::{Seconds, Size, grouped};
 
-/// Show the nodes of a cluster and their parts of tables; remove and add nodes
+/// Show the nodes of a cluster, their links and their parts of tables; remove and add nodes
 ///
 /// A node that has joined belongs to the cluster until it is removed. While it is stopped or lost,
 /// queries of tables of which it has a part fail. Once it is removed, its rows no longer belong to
@@ -31,6 +34,7 @@ pub(crate) struct ClusterArgs {
 #[derive(Subcommand)]
 enum Action {
     Show(ShowArgs),
+    Links(LinksArgs),
     /// Remove a node from the cluster, until it is added again
     ///
     /// The node may be running or not. Its rows no longer belong to tables in parts, so that queries no
@@ -66,6 +70,26 @@ struct ShowArgs {
     uri: String,
 }
 
+/// Show what was measured of the links between the nodes
+///
+/// Each node measures what it receives from each other node: when they meet, again after 30 seconds if
+/// it has nothing else to do, and from the rows of queries. Plans of queries depend on it. Any client
+/// gets the same in SQL: select * from cluster.links.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship cluster links lightship://localhost
+  lightship cluster links lightship://localhost --plot links.svg
+  lightship --json cluster links lightship://localhost | \\
+      jq '.[] | select(.bytes_per_second < 1e7)'")]
+struct LinksArgs {
+    /// The node to ask: lightship://[TOKEN@]HOST[:PORT] or lightship+unix:PATH.
+    #[arg(value_name = "URI")]
+    uri: String,
+    /// Draw the rate of each link in this file (SVG), from the node of the row to that of the column.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship cluster remove lightship://localhost:4301 localhost:4302
@@ -85,6 +109,7 @@ struct ChangeArgs {
 pub(crate) async fn cmd_cluster(args: ClusterArgs, json: bool) -> Result<(), CliError> {
     match args.action {
         Action::Show(args) => show(&args, json).await,
+        Action::Links(args) => links(&args, json).await,
         Action::Remove(args) => {
             let node = args.node.clone();
             change(&args, MemberChange::Remove(node)).await?;
@@ -142,17 +167,84 @@ struct Part {
     bytes_estimate: Option<u64>,
 }
 
+#[derive(Serialize)]
+struct Link {
+    from_node: String,
+    to_node: String,
+    bytes_per_second: f64,
+    first_message_seconds: f64,
+    message_seconds: f64,
+}
+
+async fn links(args: &LinksArgs, json: bool) -> Result<(), CliError> {
+    let (endpoint, config) = endpoint(&Location::parse(&args.uri)?)?;
+    let mut client = Client::connect_with(&endpoint, &config).await?;
+    let sql = "select * from cluster.links order by from_node, to_node";
+    let links = rows(&mut client, sql, link).await.map_err(|error| not_in_cluster(&args.uri, error))?;
+    let links = whole(links)?;
+    if let Some(path) = &args.plot {
+        let drawn = heat_map(&links).map_err(|e| CliError::internal(e.to_string()))?;
+        write_file(path, drawn.as_bytes())?;
+    }
+    if json {
+        let links = serde_json::to_string(&links).map_err(|e| CliError::internal(e.to_string()))?;
+        return print(format!("{links}\n").as_bytes());
+    }
+    if links.is_empty() {
+        return print(b"no link has been measured yet\n");
+    }
+    let heads = ["from", "to", "rate", "first message", "each further message"];
+    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    table.extend(links.into_iter().map(|link| {
+        vec![
+            link.from_node,
+            link.to_node,
+            format!("{}/s", Size(link.bytes_per_second as u64)),
+            Seconds(link.first_message_seconds).to_string(),
+            Seconds(link.message_seconds).to_string(),
+        ]
+    }));
+    let mut text = String::new();
+    aligned(&mut text, 0, &table, 2);
+    print(text.as_bytes())
+}
+
+/// The rate of each link.
+fn heat_map(links: &[Link]) -> Result<String, lightship_plot::PlotError> {
+    let names = links.iter().flat_map(|link| [&link.from_node, &link.to_node]);
+    let names: Vec<&String> = names.collect::<BTreeSet<_>>().into_iter().collect();
+    let cell = |from: &String, to: &String| {
+        let link = links.iter().find(|link| link.from_node == *from && link.to_node == *to)?;
+        let mbit_per_second = link.bytes_per_second * 8.0 / 1e6;
+        Some(HeatCell { value: mbit_per_second.log10(), text: format!("{mbit_per_second:.0}") })
+    };
+    let numbers = (1..=names.len()).map(|number| number.to_string());
+    // The names are too long for the columns. Rows are drawn from the bottom.
+    let rows = names.iter().enumerate().rev();
+    Heat {
+        title: "Rate of the links between nodes, Mbit/s".into(),
+        columns: ("to node".into(), numbers.collect()),
+        rows: ("from node".into(), rows.map(|(index, name)| format!("{}: {name}", index + 1)).collect()),
+        cells: names.iter().rev().map(|from| names.iter().map(|to| cell(from, to)).collect()).collect(),
+    }
+    .svg()
+}
+
+fn not_in_cluster(uri: &str, error: TransportError) -> CliError {
+    match error {
+        TransportError::Failed(failure) if failure.code == ErrorCode::Sql => {
+            CliError::usage(format!("{uri} is not in a cluster"))
+                .hint("start nodes of a cluster with `lightship node --advertise HOST:PORT` and --join")
+        }
+        error => error.into(),
+    }
+}
+
 async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let (endpoint, config) = endpoint(&Location::parse(&args.uri)?)?;
     let mut client = Client::connect_with(&endpoint, &config).await?;
     let nodes = rows(&mut client, "select * from cluster.nodes order by node", node).await;
-    let nodes = nodes.map_err(|error| match error {
-        TransportError::Failed(failure) if failure.code == ErrorCode::Sql => {
-            CliError::usage(format!("{} is not in a cluster", args.uri))
-                .hint("start nodes of a cluster with `lightship node --advertise HOST:PORT` and --join")
-        }
-        error => error.into(),
-    })?;
+    let nodes = nodes.map_err(|error| not_in_cluster(&args.uri, error))?;
     let nodes = whole(nodes)?;
     let parts = rows(&mut client, "select * from cluster.parts order by table_name, node", part).await?;
     let parts = whole(parts)?;
@@ -229,6 +321,21 @@ fn part(rows: &RecordBatch, row: usize) -> Option<Part> {
         rows_estimate: count(rows, "rows_estimate", row),
         bytes_estimate: count(rows, "bytes_estimate", row),
     })
+}
+
+fn link(rows: &RecordBatch, row: usize) -> Option<Link> {
+    Some(Link {
+        from_node: text(rows, "from_node", row)?,
+        to_node: text(rows, "to_node", row)?,
+        bytes_per_second: number(rows, "bytes_per_second", row)?,
+        first_message_seconds: number(rows, "first_message_seconds", row)?,
+        message_seconds: number(rows, "message_seconds", row)?,
+    })
+}
+
+fn number(rows: &RecordBatch, column: &str, row: usize) -> Option<f64> {
+    let column = rows.column_by_name(column)?.as_primitive_opt::<Float64Type>()?;
+    column.is_valid(row).then(|| column.value(row))
 }
 
 fn text(rows: &RecordBatch, column: &str, row: usize) -> Option<String> {

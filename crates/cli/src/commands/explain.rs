@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use lightship::{Edge, Explained, Explanation, Location, explain};
+use lightship::{Choice, Edge, ExpectedEdge, Explained, Explanation, Location, Way, explain};
 
 use super::manual::Answer;
 use super::sql::SqlArgs;
@@ -14,9 +14,12 @@ use crate::size::{Seconds, Size, grouped};
 /// Show the plan of a query: its stages, their nodes, and what is sent between them
 ///
 /// For a cluster it shows each stage with the nodes that run it, from the coordinator down to the
-/// tables; for a single node, the node's plan. With --analyze the query is run, its rows are
-/// discarded, and the figures of each node are shown: rows, processor time, bytes on the wire, and how
-/// long readers waited.
+/// tables; for a single node, the node's plan. It also shows how each join and aggregation is run and
+/// what the other ways were expected to take, and what nodes are expected to send each other.
+///
+/// With --analyze the query is run, its rows are discarded, and the figures of each node are shown:
+/// rows, processor time, bytes on the wire, and how long readers waited, each beside what was expected.
+/// What is measured improves later predictions.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship explain lightship://localhost 'select count(*) from lineitem'
@@ -85,18 +88,43 @@ fn show(explained: &Explained) -> String {
         aligned(&mut text, 4, &table, 1);
         text.push('\n');
     }
-    if !explained.edges.is_empty() {
-        let heads = ["stage", "from", "to", "rows", "on the wire", "waited for", "streams over the overlay"];
+    choices(&mut text, &explained.choices);
+    if explained.edges.is_empty() {
+        expected(&mut text, &explained.expected_edges);
+    } else {
+        let heads = [
+            "stage",
+            "from",
+            "to",
+            "rows",
+            "expected",
+            "on the wire",
+            "expected",
+            "took",
+            "expected",
+            "waited for",
+            "streams over the overlay",
+        ];
         let mut table = vec![heads.map(String::from).to_vec()];
         let mut edges: Vec<&Edge> = explained.edges.iter().collect();
         edges.sort_by_key(|edge| (edge.to_stage, edge.from_stage, &edge.from_node, &edge.to_node));
         table.extend(edges.into_iter().map(|edge| {
+            let expected = explained.expected_edges.iter().find(|expected| {
+                (expected.from_stage, expected.to_stage) == (edge.from_stage, edge.to_stage)
+                    && expected.from_node == edge.from_node
+                    && expected.to_node == edge.to_node
+            });
+            let of = |show: fn(&ExpectedEdge) -> String| expected.map_or_else(String::new, show);
             vec![
                 format!("{} to {}", edge.from_stage, edge.to_stage),
                 edge.from_node.clone(),
                 edge.to_node.clone(),
                 grouped(edge.rows),
+                of(|expected| grouped(expected.rows as u64)),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
+                of(|expected| Size(expected.bytes_wire as u64).to_string()),
+                Seconds(edge.transfer_seconds).to_string(),
+                of(|expected| Seconds(expected.seconds).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
                 grouped(edge.overlay_streams),
             ]
@@ -113,4 +141,54 @@ fn show(explained: &Explained) -> String {
             writeln!(text, "{} rows in {}, {} between nodes", grouped(rows), Seconds(seconds), Size(wire));
     }
     text
+}
+
+/// What nodes are expected to send each other.
+fn expected(text: &mut String, edges: &[ExpectedEdge]) {
+    if edges.is_empty() {
+        return;
+    }
+    let mut table =
+        vec![["stage", "from", "to", "rows expected", "on the wire", "time"].map(String::from).to_vec()];
+    let mut edges: Vec<&ExpectedEdge> = edges.iter().collect();
+    edges.sort_by_key(|edge| (edge.to_stage, edge.from_stage, &edge.from_node, &edge.to_node));
+    table.extend(edges.into_iter().map(|edge| {
+        vec![
+            format!("{} to {}", edge.from_stage, edge.to_stage),
+            edge.from_node.clone(),
+            edge.to_node.clone(),
+            grouped(edge.rows as u64),
+            Size(edge.bytes_wire as u64).to_string(),
+            Seconds(edge.seconds).to_string(),
+        ]
+    }));
+    aligned(text, 0, &table, 3);
+    text.push('\n');
+}
+
+/// How each join and aggregation runs, and what the other ways would have cost.
+fn choices(text: &mut String, choices: &[Choice]) {
+    if choices.is_empty() {
+        return;
+    }
+    let mut table = vec![["on", "rows expected", "chosen", "instead of"].map(String::from).to_vec()];
+    table.extend(choices.iter().map(|choice| {
+        let ways: Vec<String> =
+            choice.ways.iter().map(|cost| format!("{} {}", way(cost.way), Seconds(cost.seconds()))).collect();
+        let rows: Vec<String> = choice.rows.iter().map(|rows| grouped(*rows as u64)).collect();
+        let (chosen, others) = ways.split_first().map_or(("", [].as_slice()), |(first, rest)| (first, rest));
+        vec![choice.on.clone(), rows.join(" and "), chosen.to_owned(), others.join(", ")]
+    }));
+    aligned(text, 0, &table, 4);
+    text.push('\n');
+}
+
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::BroadcastLeft => "broadcast left",
+        Way::BroadcastRight => "broadcast right",
+        Way::Repartition => "repartition",
+        Way::AggregateTwice => "aggregate before and after",
+        Way::AggregateOnce => "aggregate after",
+    }
 }

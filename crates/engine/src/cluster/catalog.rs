@@ -1,12 +1,13 @@
-//! The schema `cluster`: tables `nodes` and `parts`, which describe the cluster.
+//! The schema `cluster`: tables `nodes`, `parts` and `links`, which describe the cluster.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::catalog::{MemTable, MemorySchemaProvider, SchemaProvider};
 use datafusion::error::Result;
 
 use super::Member;
+use super::links::LinkCost;
 use super::members::Snapshot;
 use super::request::Table;
 
@@ -14,6 +15,7 @@ use super::request::Table;
 pub(crate) fn schema(members: &[Member], snapshot: &Snapshot) -> Result<Arc<dyn SchemaProvider>> {
     let schema = MemorySchemaProvider::new();
     schema.register_table("nodes".into(), Arc::new(table(nodes(members)?)?))?;
+    schema.register_table("links".into(), Arc::new(table(links(snapshot)?)?))?;
     schema.register_table("parts".into(), Arc::new(table(parts(members, snapshot)?)?))?;
     Ok(Arc::new(schema))
 }
@@ -33,6 +35,26 @@ fn nodes(members: &[Member]) -> Result<RecordBatch> {
         ("state", text(|member| Some(member.state.to_string())), false),
         ("reason", text(|member| member.why.clone()), true),
         ("is_coordinator", Arc::new(coordinator) as ArrayRef, false),
+    ])?)
+}
+
+/// A row for each link that was measured, in the direction in which rows go.
+fn links(snapshot: &Snapshot) -> Result<RecordBatch> {
+    let links = snapshot.nodes.iter().flat_map(|node| node.links.iter().map(move |link| (link, node)));
+    let rows: Vec<(&String, &String, LinkCost)> =
+        links.map(|(link, node)| (&link.from, &node.name, LinkCost::from(link))).collect();
+    let text = |of: fn(&(&String, &String, LinkCost)) -> String| -> ArrayRef {
+        Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
+    };
+    let number = |of: fn(&LinkCost) -> f64| -> ArrayRef {
+        Arc::new(rows.iter().map(|(_, _, cost)| Some(of(cost))).collect::<Float64Array>())
+    };
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("from_node", text(|row| row.0.clone()), false),
+        ("to_node", text(|row| row.1.clone()), false),
+        ("bytes_per_second", number(|cost| cost.bytes_per_second), false),
+        ("first_message_seconds", number(|cost| cost.first_message_seconds), false),
+        ("message_seconds", number(|cost| cost.message_seconds), false),
     ])?)
 }
 

@@ -1,7 +1,8 @@
 //! datafusion-distributed's channel to a worker, over Lightship's protocol.
 
-use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
@@ -199,11 +200,18 @@ impl WorkerChannel for PeerChannel {
         let partitions = request.target_partition_start..request.target_partition_end;
         let (plan, leases) = self.cluster.exchange().leases(partitions.len());
         let node = Label::new("node", self.peer.name.clone());
+        let from = self.peer.name.clone();
         let measure = || MetricBuilder::new(&metrics).with_label(node.clone());
         let bytes = measure().bytes_counter(explain::BYTES);
         let rows_read = measure().global_counter(explain::ROWS);
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
+        let transfer = Time::new();
+        measure().build(MetricValue::Time { name: explain::TRANSFER.into(), time: transfer.clone() });
+        let links = self.cluster.clone();
+        let meter = EdgeMeter::new(partitions.len(), transfer, move |bytes, took| {
+            links.links.arrived(&from, bytes, took);
+        });
         // Each partition has its own stream, so that reading one never waits for room that another takes.
         let replies = partitions.zip(leases).map(|(partition, lease)| {
             let (key, partition) = (request.task_key.into(), partition as u64);
@@ -221,11 +229,11 @@ impl WorkerChannel for PeerChannel {
             measure().global_counter(explain::OVERLAY).add(over_overlay);
         }
         let streams = replies.into_iter().map(|reply| {
-            let measured = (bytes.clone(), rows_read.clone(), wait.clone());
+            let measured = (bytes.clone(), rows_read.clone(), wait.clone(), meter.clone());
             let (queries, query) = (self.cluster.queries.clone(), request.task_key.query_id);
             let slot = self.cluster.queries.keep(&request.task_key.query_id, reply);
             futures::stream::try_unfold(slot, move |slot| {
-                let ((bytes, rows_read, wait), queries) = (measured.clone(), queries.clone());
+                let ((bytes, rows_read, wait, meter), queries) = (measured.clone(), queries.clone());
                 async move {
                     let mut reply = slot.take().ok_or_else(|| queries.why(&query))?;
                     let waiting = Instant::now();
@@ -237,8 +245,10 @@ impl WorkerChannel for PeerChannel {
                     wait.add_elapsed(waiting);
                     let Some(rows) = rows else {
                         bytes.add_bytes(reply.bytes_wire as usize);
+                        meter.ended(reply.bytes_wire);
                         return Ok(None);
                     };
+                    meter.began();
                     rows_read.add(rows.num_rows());
                     slot.put(reply);
                     Ok::<_, DataFusionError>(Some((rows, slot)))
@@ -252,6 +262,39 @@ impl WorkerChannel for PeerChannel {
     async fn get_worker_info(&mut self, _: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
         // Nodes of other versions were refused when they joined.
         Ok(GetWorkerInfoResponse { version: VERSION.into() })
+    }
+}
+
+/// Times all streams of one task from one other node.
+struct EdgeMeter<F> {
+    /// When the first rows arrived.
+    first: OnceLock<Instant>,
+    bytes: AtomicU64,
+    streams_left: AtomicUsize,
+    transfer: Time,
+    arrived: F,
+}
+
+impl<F: Fn(u64, Duration)> EdgeMeter<F> {
+    /// `arrived` is called with the bytes and the time of all streams after the last has ended.
+    fn new(streams: usize, transfer: Time, arrived: F) -> Arc<Self> {
+        let streams_left = AtomicUsize::new(streams);
+        Arc::new(Self { first: OnceLock::new(), bytes: AtomicU64::new(0), streams_left, transfer, arrived })
+    }
+
+    fn began(&self) {
+        self.first.get_or_init(Instant::now);
+    }
+
+    fn ended(&self, bytes: u64) {
+        let bytes = bytes + self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.streams_left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(first) = self.first.get()
+        {
+            let took = first.elapsed();
+            self.transfer.add_duration(took);
+            (self.arrived)(bytes, took);
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use datafusion_distributed::{
 use futures::StreamExt;
 
 use super::Cluster;
+use super::cost::edges::Prediction;
+use super::cost::ways::Choices;
 use super::members::Snapshot;
 use super::route;
 use crate::explained::{Edge, Explained, StageExplained, TaskExplained};
@@ -29,6 +31,17 @@ pub(crate) async fn explain(
     context: Arc<datafusion::execution::TaskContext>,
     run: bool,
 ) -> Result<Explained> {
+    let choices = context.session_config().get_extension::<Choices>();
+    // A query that stays on one node makes no use of them.
+    let choices =
+        choices.filter(|_| plan.is::<DistributedExec>()).map(|choices| choices.get()).unwrap_or_default();
+    let partitions = context.session_config().target_partitions();
+    let prediction = Prediction { facts: &cluster.facts, snapshot, partitions };
+    // Before the query runs: a prediction must not know what it is about.
+    let expected = match plan.is::<DistributedExec>() {
+        true => prediction.edges(&plan, cluster.name())?,
+        false => Vec::new(),
+    };
     let (mut seconds, mut count) = (None, None);
     let mut shown = plan.clone();
     if run {
@@ -39,17 +52,16 @@ pub(crate) async fn explain(
             sum += batch?.num_rows() as u64;
         }
         (seconds, count) = (Some(began.elapsed().as_secs_f64()), Some(sum));
-        let measured = rewrite_distributed_plan_with_metrics(plan.clone(), DistributedMetricsFormat::PerTask);
-        match tokio::time::timeout(METRICS_TIMEOUT, measured).await {
-            Ok(measured) => shown = measured?,
-            Err(_) => tracing::warn!("some nodes did not report their metrics"),
-        }
+        shown = measured(plan.clone()).await?;
+        cluster.facts.learn(&shown);
     }
     let mut found = Explained {
         seconds,
         rows: count,
         stages: Vec::new(),
         edges: Vec::new(),
+        expected_edges: Vec::new(),
+        choices,
         plan: match plan.downcast_ref::<DistributedExec>() {
             Some(_) => display_plan_ascii(shown.as_ref(), run),
             None => displayable(plan.as_ref()).indent(false).to_string(),
@@ -59,7 +71,20 @@ pub(crate) async fn explain(
         .downcast_ref::<DistributedExec>()
         .and_then(|root| root.children().first().map(|c| (*c).clone()));
     stage(&root.unwrap_or(shown), 0, &[cluster.name().to_owned()], snapshot, run, &mut found)?;
+    found.expected_edges = expected;
     Ok(found)
+}
+
+/// A plan that has run, with what its operators measured on all nodes.
+pub(super) async fn measured(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let measured = rewrite_distributed_plan_with_metrics(plan.clone(), DistributedMetricsFormat::PerTask);
+    match tokio::time::timeout(METRICS_TIMEOUT, measured).await {
+        Ok(measured) => measured,
+        Err(_) => {
+            tracing::warn!("some nodes did not report their metrics");
+            Ok(plan)
+        }
+    }
 }
 
 /// Explains a stage and its inputs; the inputs come first.
@@ -103,6 +128,7 @@ fn stage(
                 bytes_wire: (sent.bytes > 0).then_some(sent.bytes),
                 overlay_streams: sent.overlay_streams,
                 wait_seconds: sent.wait_ns as f64 / 1e9,
+                transfer_seconds: sent.transfer_ns as f64 / 1e9,
             });
         }
     });
@@ -128,14 +154,14 @@ fn walk(plan: &Arc<dyn ExecutionPlan>, depth: usize, visit: &mut impl FnMut(&Arc
 }
 
 #[derive(Default)]
-struct Measured {
-    rows: u64,
-    has_rows: bool,
+pub(super) struct Measured {
+    pub(super) rows: u64,
+    pub(super) has_rows: bool,
     cpu_ns: u64,
 }
 
 /// What each task of an operator measured. Metrics without a label belong to the first task.
-fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
+pub(super) fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
     let mut tasks = BTreeMap::<usize, Measured>::new();
     for metric in metrics.iter() {
         let label = |name: &str| metric.labels().iter().find(|label| label.name() == name);
@@ -157,21 +183,23 @@ fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
 }
 
 #[derive(Default)]
-struct Sent {
-    rows: u64,
-    bytes: u64,
+pub(super) struct Sent {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
     overlay_streams: u64,
     wait_ns: u64,
+    pub(super) transfer_ns: u64,
 }
 
 /// Names of the metrics that [`super::channel`] keeps for each node that it reads from.
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
+pub(crate) const TRANSFER: &str = "transfer_time";
 pub(crate) const OVERLAY: &str = "overlay_streams";
 
 /// What each task of a boundary read from each node.
-fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
+pub(super) fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
     let mut edges = BTreeMap::<(usize, String), Sent>::new();
     for metric in metrics.iter() {
         let label = |name: &str| metric.labels().iter().find(|label| label.name() == name);
@@ -184,6 +212,7 @@ fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
                 sent.overlay_streams += count.value() as u64;
             }
             MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
+            MetricValue::Time { name, time } if name == TRANSFER => sent.transfer_ns += time.value() as u64,
             MetricValue::Custom { name, value } if name == BYTES => {
                 let bytes = value.as_any().downcast_ref::<BytesCounterMetric>();
                 sent.bytes += bytes.map_or(0, |bytes| bytes.value() as u64);

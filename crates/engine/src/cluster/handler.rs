@@ -19,8 +19,11 @@ use prost::Message as _;
 use url::Url;
 
 use super::Cluster;
+use super::links::{PROBE_BYTES_MAX, PROBE_MESSAGES_MAX};
 use super::metrics::TaskReport;
-use super::request::{Change, Execute, Head, Key, Request, RequestKind, Scan, SetPlan, Watch, malformed};
+use super::request::{
+    Change, Execute, Head, Key, Probe, Request, RequestKind, Scan, SetPlan, Watch, malformed,
+};
 use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};
 use crate::meter::{metered, metered_batches};
@@ -46,6 +49,7 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer
         Some(RequestKind::Change(change)) => {
             return self::change(cluster, &change).await.map_err(|error| error.to_failure());
         }
+        Some(RequestKind::Probe(probe)) => return self::probe(probe),
         Some(kind) => kind,
         None => return Err(Failure::new(ErrorCode::Protocol, "empty request")),
     };
@@ -57,9 +61,10 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer
             RequestKind::SetPlan(set) => set_plan(&here, &worker, set).await,
             RequestKind::Execute(execute) => self::execute(&here, &worker, execute).await,
             RequestKind::Scan(scan) => self::scan(&here, scan),
-            RequestKind::Watch(_) | RequestKind::Finish(_) | RequestKind::Change(_) => {
-                Err(EngineError::Internal("the request was answered before".into()))
-            }
+            RequestKind::Watch(_)
+            | RequestKind::Finish(_)
+            | RequestKind::Change(_)
+            | RequestKind::Probe(_) => Err(EngineError::Internal("the request was answered before".into())),
         }
     });
     let answer = answered.await.map_err(|error| error.to_failure())?;
@@ -72,6 +77,19 @@ fn watched(cluster: &Arc<Cluster>, watch: &Watch) -> Result<Answer, Failure> {
         let description = watched.next().await?;
         Some((Ok(description.encode_to_vec()), watched))
     })))
+}
+
+/// Messages of random bytes, which no codec makes smaller.
+fn probe(probe: Probe) -> Result<Answer, Failure> {
+    if probe.messages > PROBE_MESSAGES_MAX || probe.bytes > PROBE_BYTES_MAX {
+        return Err(Failure::new(ErrorCode::Protocol, "a probe of too many bytes"));
+    }
+    let message = move |_| {
+        let mut bytes = vec![0; probe.bytes as usize];
+        fastrand::fill(&mut bytes);
+        Ok(bytes)
+    };
+    Ok(blobs(futures::stream::iter(0..probe.messages).map(message)))
 }
 
 async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Result<Answer> {

@@ -25,8 +25,10 @@ pub(crate) use self::roster::Roster;
 use self::roster::RosterError;
 use self::store::{State, Store};
 use super::MemberState;
+use super::cost::rates::LINK_UNKNOWN;
+use super::links::LinkCost;
 use super::peer::{Dial, Peer};
-use super::request::{Description, MemberEntry, OverlayPart, Table};
+use super::request::{Description, LinkEntry, MemberEntry, OverlayPart, ProcessorEntry, Table};
 use crate::error::{EngineError, Result};
 
 /// Most nodes that are followed, including those that only other nodes or `--join` have named.
@@ -38,6 +40,10 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) url: Url,
     pub(crate) tables: Vec<Table>,
+    /// What it has measured of the links to it.
+    pub(crate) links: Vec<LinkEntry>,
+    /// What it has measured of its processor.
+    pub(crate) processor: Option<ProcessorEntry>,
 }
 
 /// A node that belongs to the cluster and is not connected.
@@ -66,6 +72,24 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// What was measured of a link; `None` if it was not measured yet, or is none.
+    pub(crate) fn link(&self, from: &str, to: &str) -> Option<LinkCost> {
+        let to = self.nodes.iter().find(|node| node.name == to)?;
+        to.links.iter().find(|link| link.from == from).map(LinkCost::from)
+    }
+
+    /// Bytes a second that a node receives, or sends if that is less. Its own link is as fast as the fastest of
+    /// its links to others, each of which may be slower because of the other node.
+    pub(crate) fn capacity(&self, node: &str) -> f64 {
+        let others = || self.nodes.iter().filter(|other| other.name != node);
+        let fastest = |rates: &mut dyn Iterator<Item = LinkCost>| {
+            rates.map(|link| link.bytes_per_second).reduce(f64::max).unwrap_or(LINK_UNKNOWN)
+        };
+        let received = fastest(&mut others().filter_map(|other| self.link(&other.name, node)));
+        let sent = fastest(&mut others().filter_map(|other| self.link(node, &other.name)));
+        received.min(sent)
+    }
+
     /// Why rows of a table in parts may be missing, if they may.
     pub(crate) fn missing(&self, table: &str) -> Option<Failure> {
         let fail = |why: &str, hint: &str| {
@@ -111,6 +135,8 @@ pub(crate) struct Members {
     changing: Arc<tokio::sync::Mutex<()>>,
     /// This node's part in overlays, as sent to the others.
     overlay: Mutex<Option<OverlayPart>>,
+    /// What this node has measured, as sent to the others.
+    measured: Mutex<(Vec<LinkEntry>, Option<ProcessorEntry>)>,
     known: Mutex<BTreeMap<String, PeerState>>,
     /// Addresses that resolve to this node, or to a node with another name.
     aliases: Mutex<BTreeSet<String>>,
@@ -180,6 +206,7 @@ impl Members {
             aliases: Mutex::default(),
             instance: fastrand::u64(..),
             tables,
+            measured: Mutex::default(),
             overlay: Mutex::new(dial.overlay.as_ref().map(|overlay| overlay.part())),
             dial,
             expect_nodes: config.expect_nodes,
@@ -367,13 +394,40 @@ impl Members {
 
     /// The description of this node.
     fn describe(&self) -> Description {
+        let (links, processor) = self.measured().clone();
         Description {
             name: self.me.clone(),
             instance: self.instance,
             tables: self.tables.clone(),
             members: self.state().members.to_entries(),
             overlay: self.overlay().clone(),
+            links,
+            processor,
         }
+    }
+
+    fn measured(&self) -> MutexGuard<'_, (Vec<LinkEntry>, Option<ProcessorEntry>)> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the other nodes what this one has measured of the links to it.
+    pub(crate) fn announce_links(&self, links: Vec<LinkEntry>) {
+        if std::mem::replace(&mut self.measured().0, links.clone()) != links {
+            self.changed();
+        }
+    }
+
+    /// Tells the other nodes what this one has measured of its processor.
+    pub(crate) fn announce_processor(&self, processor: ProcessorEntry) {
+        self.measured().1 = Some(processor);
+        self.changed();
+    }
+
+    /// The other nodes that have joined.
+    pub(crate) fn met(&self) -> Vec<Arc<Peer>> {
+        let known = self.known();
+        let met = known.values().filter(|known| matches!(known.condition, MemberStatus::Met(_)));
+        met.map(|known| known.peer.clone()).collect()
     }
 
     /// Waits until each known node has been tried once.
@@ -388,7 +442,14 @@ impl Members {
 
     /// The nodes as they are now.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let own = Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone() };
+        let (links, processor) = self.measured().clone();
+        let own = Node {
+            name: self.me.clone(),
+            url: self.url.clone(),
+            tables: self.tables.clone(),
+            links,
+            processor,
+        };
         let mut snapshot = Snapshot { nodes: vec![own], ..Snapshot::default() };
         // The roster is read first: a node that joins in between may be included early, but is never missing.
         let roster = self.state().members.clone();
@@ -396,8 +457,13 @@ impl Members {
         for (name, known) in all.iter().filter(|(name, _)| !roster.is_removed(name)) {
             let absence = match &known.condition {
                 MemberStatus::Met(description) => {
-                    let (url, tables) = (known.peer.url.clone(), description.tables.clone());
-                    snapshot.nodes.push(Node { name: name.clone(), url, tables });
+                    snapshot.nodes.push(Node {
+                        name: name.clone(),
+                        url: known.peer.url.clone(),
+                        tables: description.tables.clone(),
+                        links: description.links.clone(),
+                        processor: description.processor,
+                    });
                     continue;
                 }
                 MemberStatus::New => (MemberState::Connecting, None, None),

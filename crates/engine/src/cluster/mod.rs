@@ -8,11 +8,13 @@
 mod catalog;
 mod change;
 mod channel;
+pub(crate) mod cost;
 mod exchange;
 pub(crate) mod explain;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod handler;
+mod links;
 mod members;
 mod metrics;
 mod overlay;
@@ -34,9 +36,15 @@ use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ExecutionPlan, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
+};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_distributed::{DistributedExt, NetworkBoundaryExt, Worker, WorkerQueryContext};
+use datafusion_distributed::{
+    DistributedExec, DistributedExt, NetworkBoundaryExt, Worker, WorkerQueryContext,
+};
+use futures::StreamExt as _;
 use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -45,7 +53,11 @@ use uuid::Uuid;
 
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
+use self::cost::facts::Facts;
+use self::cost::rates::Rates;
+use self::cost::ways::{Choices, FastestWays};
 use self::exchange::Exchange;
+use self::links::Links;
 use self::members::{Members, MembersConfig};
 use self::overlay::Overlay;
 pub use self::overlay::{OverlayConfig, OverlayState};
@@ -68,7 +80,7 @@ use crate::{arithmetic, functions, information_schema};
 pub(crate) const VERSION: &str = concat!(
     "lightship ",
     env!("CARGO_PKG_VERSION"),
-    ", cluster 3, datafusion 55.2, datafusion-distributed 4.0"
+    ", cluster 4, datafusion 55.2, datafusion-distributed 4.0"
 );
 
 /// A node that accepts no connection within this time counts as unreachable.
@@ -224,6 +236,10 @@ pub(crate) struct Cluster {
     overlay: Option<Arc<Overlay>>,
     exchange: Arc<Exchange>,
     queries: Arc<Queries>,
+    /// What operators gave in earlier queries.
+    facts: Arc<Facts>,
+    /// What was measured of the links to this node.
+    links: Links,
     /// Permits for queries that are planned here.
     pub(crate) query_slots: Arc<Semaphore>,
     local: Local,
@@ -295,6 +311,8 @@ impl Cluster {
             overlay,
             exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
+            facts: Arc::default(),
+            links: Links::default(),
             query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
             threads,
@@ -309,6 +327,7 @@ impl Cluster {
             cluster.grpc.get_or_try_init(|| serving).await?;
         }
         members.join(&config.join);
+        tokio::spawn(links::follow(Arc::downgrade(&cluster)));
         Ok(cluster)
     }
 
@@ -445,11 +464,19 @@ impl Cluster {
         config.options_mut().execution.target_partitions = partitions;
         config.options_mut().catalog.create_default_catalog_and_schema = true;
         let snapshot = Arc::new(self.members.snapshot());
+        let choices = Arc::new(Choices::default());
+        let rule = FastestWays {
+            nodes: snapshot.nodes.len(),
+            rates: Rates::of(&snapshot),
+            facts: self.facts.clone(),
+            choices: choices.clone(),
+        };
+        let config = config.with_extension(self.clone()).with_extension(snapshot.clone());
         let builder = SessionStateBuilder::new()
             .with_default_features()
-            .with_physical_optimizer_rules(crate::optimizer::rules())
+            .with_physical_optimizer_rules(crate::optimizer::rules_for(rule))
             .with_runtime_env(base.runtime_env().clone())
-            .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
+            .with_config(config.with_extension(choices))
             .with_distributed_worker_resolver(Nodes(snapshot.clone()))
             .with_distributed_channel_resolver(Channels(Arc::downgrade(self)))
             .with_distributed_user_codec(ShardCodec)
@@ -474,6 +501,37 @@ impl Cluster {
         information_schema::register(&state, &all, self.local.range_files.clone())?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
+    }
+
+    /// The rows of a plan. Once they have ended, what its operators gave is remembered.
+    pub(crate) fn learn_from(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        rows: SendableRecordBatchStream,
+    ) -> SendableRecordBatchStream {
+        if !plan.is::<DistributedExec>() {
+            return rows;
+        }
+        let schema = rows.schema();
+        let learning = (rows, Some((self.facts.clone(), plan)));
+        let rows = futures::stream::unfold(learning, |(mut rows, mut learning)| async move {
+            let batch = rows.next().await;
+            match (&batch, learning.take()) {
+                (Some(Ok(_)), again) => learning = again,
+                // A plan that has failed has not given all its rows.
+                (Some(Err(_)), _) => {}
+                (None, Some((facts, plan))) => {
+                    tokio::spawn(async move {
+                        if let Ok(measured) = explain::measured(plan).await {
+                            facts.learn(&measured);
+                        }
+                    });
+                }
+                (None, None) => {}
+            }
+            Some((batch?, (rows, learning)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 
     /// Runs tasks on this node, for its own queries and for those of others.
@@ -563,6 +621,7 @@ fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
 async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table> {
     let plan = context.table(table.name.as_str()).await?.create_physical_plan().await?;
     let (rows, bytes) = crate::query::size_of(plan.as_ref());
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
     let encoded = lightship_wire::schema::encode(&table.schema);
     Ok(Table {
         name: table.name.clone(),
@@ -576,6 +635,7 @@ async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table>
             (None, None) => 0,
         },
         in_database: table.identity.is_some(),
+        statistics: statistics.map(|known| cost::statistics::encode(&known)).unwrap_or_default(),
     })
 }
 

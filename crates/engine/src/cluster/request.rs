@@ -11,7 +11,7 @@ use uuid::Uuid;
 /// A request of a node to another.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub(crate) kind: Option<RequestKind>,
 }
 
@@ -36,6 +36,9 @@ pub(crate) enum RequestKind {
     /// Removes a node from the cluster, or adds it again. No rows.
     #[prost(message, tag = "6")]
     Change(Change),
+    /// Messages of random bytes, to measure the link.
+    #[prost(message, tag = "7")]
+    Probe(Probe),
 }
 
 /// The node that requests descriptions.
@@ -67,6 +70,53 @@ pub(crate) struct Description {
     /// Set if it can be part of overlays.
     #[prost(message, optional, tag = "5")]
     pub(crate) overlay: Option<OverlayPart>,
+    /// What it has measured of the links to it.
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) links: Vec<LinkEntry>,
+    /// What it has measured of its processor.
+    #[prost(message, optional, tag = "7")]
+    pub(crate) processor: Option<ProcessorEntry>,
+}
+
+/// A link to the node that describes itself.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LinkEntry {
+    /// The node that sends, HOST:PORT.
+    #[prost(string, tag = "1")]
+    pub(crate) from: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) bytes_per_second: u64,
+    /// From a request to its first message.
+    #[prost(uint64, tag = "3")]
+    pub(crate) first_message_ns: u64,
+    /// Of each further small message.
+    #[prost(uint64, tag = "4")]
+    pub(crate) message_ns: u64,
+}
+
+/// Picoseconds of one thread of a node, as `cost::rates` measures them.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct ProcessorEntry {
+    #[prost(uint64, tag = "1")]
+    pub(crate) build_row_ps: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) probe_row_ps: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) group_row_ps: u64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) route_row_ps: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) code_byte_ps: u64,
+}
+
+/// Messages to measure a link with.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct Probe {
+    #[prost(uint32, tag = "1")]
+    pub(crate) messages: u32,
+    /// Of each message.
+    #[prost(uint32, tag = "2")]
+    pub(crate) bytes: u32,
 }
 
 /// A node that belongs to the cluster, or was removed from it.
@@ -127,6 +177,9 @@ pub(crate) struct Table {
     /// Whether its rows are in a database; the fingerprint is then that of the database's table.
     #[prost(bool, tag = "7")]
     pub(crate) in_database: bool,
+    /// What is known of its columns, as `cost::statistics` encodes it.
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) statistics: Vec<u8>,
 }
 
 /// Identifies a part of a query.

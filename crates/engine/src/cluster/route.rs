@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, exec_err};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedLeafExec, NetworkBoundaryExt,
@@ -14,6 +15,7 @@ use datafusion_distributed::{
 };
 use url::Url;
 
+use super::cost::rates::Rates;
 use super::members::Snapshot;
 use super::request::{Shards, Share};
 use super::shard::ShardScanExec;
@@ -21,6 +23,8 @@ use crate::range::scan::{Part, RangeScanExec};
 
 /// A shared table is read by one node for each of these many bytes.
 const SHARE_BYTES: u64 = 4 << 20;
+/// All nodes receive rows unless fewer nodes take less than this part of the time.
+const GAIN: f64 = 0.7;
 
 fn snapshot(config: &SessionConfig) -> Result<Arc<Snapshot>> {
     match config.get_extension::<Snapshot>() {
@@ -40,6 +44,13 @@ pub(crate) fn desired_tasks(
         let tasks = if scan.is_whole() { 1 } else { nodes.len().max(1) };
         return Some(Ok(DesiredTaskCountEventResponse::desired(tasks)));
     }
+    if brings_together(event.plan) {
+        let snapshot = snapshot(event.session_config).ok()?;
+        let rates: Vec<f64> = by_capacity(&snapshot).into_iter().map(|(_, rate)| rate).collect();
+        let tasks = receivers(&rates, Rates::of(&snapshot).processor.code_byte);
+        let limited = DesiredTaskCountEventResponse::maximum(tasks);
+        return (tasks < snapshot.nodes.len()).then_some(Ok(limited));
+    }
     let scan = event.plan.downcast_ref::<ShardScanExec>()?;
     let Shards { nodes, share, bytes, .. } = scan.shards();
     let tasks = match (share, bytes) {
@@ -47,6 +58,38 @@ pub(crate) fn desired_tasks(
         _ => nodes.len(),
     };
     Some(Ok(DesiredTaskCountEventResponse::desired(tasks.max(1))))
+}
+
+/// Whether an operator starts a stage that only gets rows of others: all its inputs are divided anew.
+fn brings_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_divided = |input: &&Arc<dyn ExecutionPlan>| {
+        let repartition = input.downcast_ref::<RepartitionExec>();
+        repartition.is_some_and(|input| matches!(input.partitioning(), Partitioning::Hash(..)))
+    };
+    !plan.children().is_empty() && plan.children().iter().all(is_divided)
+}
+
+/// The nodes and the bytes a second that each receives or sends, the fastest first.
+fn by_capacity(snapshot: &Snapshot) -> Vec<(&str, f64)> {
+    let mut nodes: Vec<(&str, f64)> =
+        snapshot.nodes.iter().map(|node| (node.name.as_str(), snapshot.capacity(&node.name))).collect();
+    // The sort is stable: nodes that are equally fast stay in order.
+    nodes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    nodes
+}
+
+/// How many of the nodes, the fastest first, receive rows that are divided evenly: more nodes have less each, and
+/// the slowest of them decides. `code_byte` is the seconds of a processor for a byte.
+fn receivers(rates: &[f64], code_byte: f64) -> usize {
+    let seconds = |(index, rate): (usize, &f64)| (1.0 / rate + code_byte) / (index + 1) as f64;
+    let fastest = rates.iter().enumerate().map(seconds).enumerate().min_by(|a, b| {
+        // Only a clear gain is worth an idle node: what was measured differs from time to time.
+        let of = |(index, seconds): &(usize, f64)| {
+            if index + 1 == rates.len() { seconds * GAIN } else { *seconds }
+        };
+        of(a).total_cmp(&of(b))
+    });
+    fastest.map_or(1, |(index, _)| index + 1)
 }
 
 /// Makes a scan for each task.
@@ -166,12 +209,13 @@ pub(crate) fn nodes(plan: &Arc<dyn ExecutionPlan>, tasks: usize, snapshot: &Snap
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
+    let fastest = by_capacity(snapshot);
     let there = |name: &str| all.iter().any(|node| node.name == name).then(|| name.to_owned());
     let node = |task: usize| {
         let most = own[task].iter().max_by_key(|(_, bytes)| **bytes).and_then(|(name, _)| there(name));
         let reader = || readers.and_then(|readers| there(readers.get(task % readers.len())?));
         let beside = || child.clone().filter(|_| tasks == 1);
-        most.or_else(reader).or_else(beside).unwrap_or_else(|| all[task % all.len()].name.clone())
+        most.or_else(reader).or_else(beside).unwrap_or_else(|| fastest[task % fastest.len()].0.to_owned())
     };
     Ok((0..tasks).map(node).collect())
 }
@@ -212,11 +256,24 @@ mod tests {
     use super::*;
     use crate::cluster::members::Node;
 
+    #[test]
+    fn a_node_behind_a_slow_link_receives_nothing_that_others_can() {
+        let code_byte = 1e-9;
+        assert_eq!(receivers(&[1.25e8; 4], code_byte), 4);
+        assert_eq!(receivers(&[1.25e8, 1.25e8, 1.25e8, 1.25e7], code_byte), 3);
+        // Half the rate is not slow enough: three nodes would take as long.
+        assert_eq!(receivers(&[1.25e8, 1.25e8, 1.25e8, 0.9e8], code_byte), 4);
+        assert_eq!(receivers(&[1e9], code_byte), 1);
+        assert_eq!(receivers(&[], code_byte), 1);
+    }
+
     fn snapshot(names: &[&str]) -> Snapshot {
         let node = |name: &&str| Node {
             name: (*name).into(),
             url: Url::parse(&format!("lightship://{name}")).unwrap(),
             tables: Vec::new(),
+            links: Vec::new(),
+            processor: None,
         };
         Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, ColumnStatistics, Statistics};
+use datafusion::common::{Column, Statistics};
 use datafusion::datasource::memory::DataSourceExec;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::provider_as_source;
@@ -47,6 +47,8 @@ pub(crate) struct ShardScanExec {
     filters: Vec<Expr>,
     fetch: Option<usize>,
     shards: Shards,
+    /// Of the rows of all shards; known to the coordinator only.
+    statistics: Arc<Statistics>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// The plan over this node's rows, made when the first partition is executed.
@@ -64,7 +66,7 @@ impl ShardScanExec {
         partitions: usize,
     ) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
+            EquivalenceProperties::new(schema.clone()),
             Partitioning::UnknownPartitioning(partitions.clamp(1, PARTITIONS_MAX)),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -74,10 +76,16 @@ impl ShardScanExec {
             filters,
             fetch,
             shards,
+            statistics: Arc::new(Statistics::new_unknown(&schema)),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             local: Arc::default(),
         }
+    }
+
+    /// The same scan, with what is known of its rows.
+    pub(crate) fn with_statistics(self, statistics: Statistics) -> Self {
+        Self { statistics: Arc::new(statistics), ..self }
     }
 
     /// The same scan, of other rows.
@@ -87,6 +95,7 @@ impl ShardScanExec {
             filters: self.filters.clone(),
             fetch: self.fetch,
             shards,
+            statistics: self.statistics.clone(),
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             local: Arc::default(),
@@ -95,6 +104,11 @@ impl ShardScanExec {
 
     pub(crate) fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// Which rows it gives, of all shards.
+    pub(crate) fn rows_read(&self) -> String {
+        format!("{} {:?} {:?} {:?}", self.table, self.filters, self.fetch, self.shards.rows)
     }
 
     /// The scan as it is sent.
@@ -366,22 +380,15 @@ impl ExecutionPlan for ShardScanExec {
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let parts = match args.partition() {
-            Some(_) => self.properties.partitioning.partition_count().max(1) as u64,
-            None => 1,
-        };
-        let part = |whole: Option<u64>| match whole {
-            Some(whole) if self.filters.is_empty() => Precision::Inexact((whole / parts) as usize),
-            // The selectivity that the planner assumes for unknown conditions.
-            Some(whole) => Precision::Inexact((whole / parts / 5) as usize),
-            None => Precision::Absent,
-        };
-        let rows = part(self.shards.rows);
-        let columns = self.schema().fields().len();
+        if args.partition().is_none() {
+            return Ok(self.statistics.clone());
+        }
+        let parts = self.properties.partitioning.partition_count().max(1);
+        let part = |whole: Precision<usize>| whole.map(|whole| whole / parts).to_inexact();
         Ok(Arc::new(Statistics {
-            num_rows: rows,
-            total_byte_size: part(self.shards.bytes),
-            column_statistics: vec![ColumnStatistics::new_unknown(); columns],
+            num_rows: part(self.statistics.num_rows),
+            total_byte_size: part(self.statistics.total_byte_size),
+            column_statistics: self.statistics.column_statistics.clone(),
         }))
     }
 }

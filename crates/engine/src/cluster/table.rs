@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, Session, TableProvider};
-use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::common::Statistics;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use super::Cluster;
+use super::cost::statistics;
 use super::members::{Members, Node, Snapshot};
 use super::request::{Shards, Share, Table};
 use super::shard::{ShardScanExec, can_travel};
@@ -63,6 +63,7 @@ struct ClusterTable {
     name: String,
     schema: SchemaRef,
     shards: Shards,
+    statistics: Statistics,
 }
 
 impl ClusterTable {
@@ -102,7 +103,11 @@ impl ClusterTable {
             let sum = |of: fn(&Table) -> Option<u64>| parts.iter().map(|(_, table)| of(table)).sum();
             Shards { nodes, share: None, rows: sum(|t| t.rows), bytes: sum(|t| t.bytes) }
         };
-        Ok(Some(Self { name: name.into(), schema, shards }))
+        let of_part = |(_, part): &(&Node, Table)| statistics::decode(&part.statistics, &schema);
+        // All nodes describe the same files of a shared table.
+        let parts = &parts[..if table.shared { 1 } else { parts.len() }];
+        let statistics = statistics::of_table(&parts.iter().map(of_part).collect::<Vec<_>>(), &schema);
+        Ok(Some(Self { name: name.into(), schema, shards, statistics }))
     }
 }
 
@@ -179,13 +184,7 @@ impl TableProvider for ClusterTable {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        let inexact =
-            |count: Option<u64>| count.map_or(Precision::Absent, |n| Precision::Inexact(n as usize));
-        Some(Statistics {
-            num_rows: inexact(self.shards.rows),
-            total_byte_size: inexact(self.shards.bytes),
-            column_statistics: vec![ColumnStatistics::new_unknown(); self.schema.fields().len()],
-        })
+        Some(self.statistics.clone())
     }
 
     /// A condition that can be sent is applied where the rows are.
@@ -215,7 +214,10 @@ impl TableProvider for ClusterTable {
         if let Some(share) = &mut shards.share {
             share.partitions = partitions as u64;
         }
+        let statistics = statistics::filtered(&self.statistics, &self.schema, filters, state);
+        let statistics = statistics.project(projection).with_fetch(limit, 0, 1)?;
         let (name, filters) = (self.name.clone(), filters.to_vec());
-        Ok(Arc::new(ShardScanExec::new(name, schema, filters, limit, shards, partitions)))
+        let scan = ShardScanExec::new(name, schema, filters, limit, shards, partitions);
+        Ok(Arc::new(scan.with_statistics(statistics)))
     }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::{Node, Storage, engine, failure_of, free, met, run};
 
-const SCALE: f64 = 0.01;
+pub(crate) const SCALE: f64 = 0.01;
 
 /// Connected nodes, each with the tables of its folder.
 async fn cluster(folders: &[&Path], storage: Storage, partitions: usize, config: ClusterConfig) -> Vec<Node> {
@@ -73,7 +73,7 @@ async fn tpch_over_shared_tables() {
 }
 
 /// Three nodes, each with a part of TPC-H's tables.
-async fn three() -> (TempDir, Vec<PathBuf>, Vec<Node>) {
+pub(crate) async fn three() -> (TempDir, Vec<PathBuf>, Vec<Node>) {
     let folder = tempfile::tempdir().unwrap();
     let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).unwrap();
     let paths: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
@@ -303,7 +303,7 @@ async fn queries_work_with_hardly_any_memory_for_exchanges() {
 }
 
 /// The second row of an EXPLAIN.
-fn explained(rows: &[RecordBatch]) -> serde_json::Value {
+pub(crate) fn explained(rows: &[RecordBatch]) -> serde_json::Value {
     let texts = rows[0].column(1).as_string::<i32>();
     serde_json::from_str(texts.value(1)).unwrap()
 }

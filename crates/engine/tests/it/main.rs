@@ -5,6 +5,7 @@ mod cluster;
 mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
+mod cluster_plans;
 mod files;
 mod foreign_files;
 mod meters;

@@ -1,0 +1,123 @@
+//! Recognizes operators that give the same rows in different plans.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use datafusion::common::JoinType;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion_distributed::DistributedLeafExec;
+
+use crate::cluster::shard::ShardScanExec;
+
+/// The number of an operator, from those of its inputs. Two operators with the same number give the same
+/// rows, whatever columns they have of them, in whatever order, and however they are divided.
+pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64]) -> u64 {
+    if let Some(leaf) = plan.downcast_ref::<DistributedLeafExec>() {
+        return identity(leaf.original().as_ref(), inputs);
+    }
+    if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
+        return hash(("scan", scan.rows_read()));
+    }
+    if let (Some(join), [left, right]) = (plan.downcast_ref::<HashJoinExec>(), inputs) {
+        return of_join(join, *left, *right);
+    }
+    if let (Some(aggregate), [input]) = (plan.downcast_ref::<AggregateExec>(), inputs) {
+        let groups = aggregate.group_expr();
+        let mut names: Vec<_> = groups.expr().iter().map(|(_, name)| unnumbered(name)).collect();
+        names.sort();
+        let limit = format!("{:?}", aggregate.limit_options());
+        // The second of two aggregations gives the rows that one alone gives.
+        let partial = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce);
+        return hash(("aggregate", partial, names, groups.groups(), limit, input));
+    }
+    if let (Some(filter), [input]) = (plan.downcast_ref::<FilterExec>(), inputs) {
+        return hash(("filter", unnumbered(&filter.predicate().to_string()), filter.fetch(), input));
+    }
+    if let [input] = inputs
+        && keeps_rows(plan)
+    {
+        return *input;
+    }
+    hash((plan.name(), unnumbered(&displayable(plan).one_line().to_string()), inputs))
+}
+
+/// Whether an operator gives the rows of its input.
+pub(super) fn keeps_rows(plan: &dyn ExecutionPlan) -> bool {
+    let by_name = matches!(
+        plan.name(),
+        "RepartitionExec"
+            | "CoalescePartitionsExec"
+            | "CooperativeExec"
+            | "BroadcastExec"
+            | "SortPreservingMergeExec"
+            | "SortExec"
+            | "ProjectionExec"
+            | "BufferExec"
+            | "NetworkShuffleExec"
+            | "NetworkBroadcastExec"
+            | "NetworkCoalesceExec"
+            | "UntilErrorExec"
+            | "StoppableExec"
+    );
+    by_name && plan.fetch().is_none()
+}
+
+/// Whether an operator reads all rows of its inputs, whatever is read of its own.
+pub(crate) fn reads_all(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<SortExec>() || plan.is::<AggregateExec>()
+}
+
+/// A join gives the same rows when its sides are swapped.
+fn of_join(join: &HashJoinExec, left: u64, right: u64) -> u64 {
+    let kind = *join.join_type();
+    let is_right =
+        matches!(kind, JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark);
+    let symmetric = matches!(kind, JoinType::Inner | JoinType::Full);
+    let swap = is_right || (symmetric && right < left);
+    let kind = if is_right { kind.swap() } else { kind };
+    let sides = if swap { [right, left] } else { [left, right] };
+    let mut on: Vec<_> = join
+        .on()
+        .iter()
+        .map(|(l, r)| {
+            let (l, r) = (unnumbered(&l.to_string()), unnumbered(&r.to_string()));
+            if swap { (r, l) } else { (l, r) }
+        })
+        .collect();
+    on.sort();
+    let filter = join.filter().map(|filter| unnumbered(&filter.expression().to_string()));
+    hash((format!("{kind:?}"), sides, on, filter, join.fetch()))
+}
+
+/// A text without the numbers of columns, which depend on the other columns: `a@1` becomes `a`.
+fn unnumbered(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        if character == '@' && rest.peek().is_some_and(char::is_ascii_digit) {
+            while rest.next_if(char::is_ascii_digit).is_some() {}
+        } else {
+            short.push(character);
+        }
+    }
+    short
+}
+
+fn hash(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unnumbered;
+
+    #[test]
+    fn columns_lose_their_numbers() {
+        assert_eq!(unnumbered("a@0 = b@12 AND c@x"), "a = b AND c@x");
+    }
+}

@@ -1,0 +1,240 @@
+//! What a processor and a link do in a second: measured, not assumed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::{Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode};
+use datafusion::physical_plan::metrics::Time;
+use datafusion::physical_plan::repartition::BatchPartitioner;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use lightship_wire::{Codec, Encoder, decode};
+use tokio::sync::OnceCell;
+
+use crate::cluster::members::Snapshot;
+use crate::cluster::request::ProcessorEntry;
+use crate::threads::{QueryPhase, Threads};
+
+/// Rows of the joins and aggregations that are timed.
+const ROWS: usize = 32 << 10;
+/// The same is timed this often; the fastest counts.
+const TRIES: usize = 3;
+/// Rows of a batch, as DataFusion's.
+const BATCH_ROWS: usize = 8192;
+/// Bytes a second of a link that has not been measured: 1 Gbit/s.
+pub(crate) const LINK_UNKNOWN: f64 = 1.25e8;
+/// Bytes a second that no link of a single node has.
+const LINK_MAX: f64 = 1e12;
+/// The largest message that is timed.
+const BODY_BYTES_MAX: u32 = 16 << 20;
+
+/// Seconds that one thread of a node needs for a row or a byte.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ProcessorRates {
+    /// To insert a row into the hash table of a join.
+    pub(crate) build_row: f64,
+    /// To look a row up in it.
+    pub(crate) probe_row: f64,
+    /// To add a row to its group.
+    pub(crate) group_row: f64,
+    /// To assign a row to a partition, and copy it there.
+    pub(crate) route_row: f64,
+    /// To encode a byte and decode it, with the codec `light`.
+    pub(crate) code_byte: f64,
+}
+
+impl Default for ProcessorRates {
+    /// For nodes that have not measured theirs yet; about those of a server of 2024.
+    fn default() -> Self {
+        Self { build_row: 60e-9, probe_row: 30e-9, group_row: 80e-9, route_row: 15e-9, code_byte: 1e-9 }
+    }
+}
+
+impl ProcessorRates {
+    /// The slower of two processors in each respect.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            build_row: self.build_row.max(other.build_row),
+            probe_row: self.probe_row.max(other.probe_row),
+            group_row: self.group_row.max(other.group_row),
+            route_row: self.route_row.max(other.route_row),
+            code_byte: self.code_byte.max(other.code_byte),
+        }
+    }
+
+    /// The rates of this machine, which are measured once in a process.
+    ///
+    /// # Errors
+    /// When they could not be measured.
+    pub(crate) async fn of_this_machine(threads: &Threads) -> crate::error::Result<Self> {
+        static MEASURED: OnceCell<ProcessorRates> = OnceCell::const_new();
+        let measure = || threads.run(QueryPhase::Running, async { Ok(Self::measure().await?) });
+        MEASURED.get_or_try_init(measure).await.copied()
+    }
+
+    /// Times DataFusion's operators and our encoder on this machine, for some milliseconds.
+    ///
+    /// # Errors
+    /// When an operator fails, as without memory.
+    pub(crate) async fn measure() -> Result<Self> {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![
+            Field::new("key", DataType::Int64, false),
+            Field::new("number", DataType::Int64, false),
+            Field::new("text", DataType::Utf8, false),
+        ]));
+        let rows = batches(&schema)?;
+        let context = Arc::new(TaskContext::default());
+        let none: [RecordBatch; 0] = [];
+        let build = timed(&context, || join(&schema, &rows, &none)).await?;
+        let both = timed(&context, || join(&schema, &rows, &rows)).await?;
+        let group = timed(&context, || aggregate(&schema, &rows)).await?;
+        let per_row = |seconds: f64| seconds / ROWS as f64;
+        let (mut route, mut code) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..TRIES {
+            let began = Instant::now();
+            let mut partitioner = BatchPartitioner::new_hash_partitioner(vec![key()], 8, Time::new())?;
+            for batch in &rows {
+                partitioner.partition(batch.clone(), |_, _| Ok(()))?;
+            }
+            route = route.min(began.elapsed().as_secs_f64());
+            code = code.min(coded(&schema, &rows)?);
+        }
+        let bytes: usize = rows.iter().map(RecordBatch::get_array_memory_size).sum();
+        Ok(Self {
+            build_row: per_row(build),
+            // Both times are the fastest of a few, so that the first may be the longer one.
+            probe_row: per_row((both - build).max(both / 10.0)),
+            group_row: per_row(group),
+            route_row: per_row(route),
+            code_byte: code / bytes as f64,
+        })
+    }
+}
+
+impl From<ProcessorRates> for ProcessorEntry {
+    fn from(rates: ProcessorRates) -> Self {
+        let ps = |seconds: f64| (seconds * 1e12) as u64;
+        Self {
+            build_row_ps: ps(rates.build_row),
+            probe_row_ps: ps(rates.probe_row),
+            group_row_ps: ps(rates.group_row),
+            route_row_ps: ps(rates.route_row),
+            code_byte_ps: ps(rates.code_byte),
+        }
+    }
+}
+
+impl From<ProcessorEntry> for ProcessorRates {
+    fn from(entry: ProcessorEntry) -> Self {
+        let seconds = |ps: u64| ps as f64 / 1e12;
+        Self {
+            build_row: seconds(entry.build_row_ps),
+            probe_row: seconds(entry.probe_row_ps),
+            group_row: seconds(entry.group_row_ps),
+            route_row: seconds(entry.route_row_ps),
+            code_byte: seconds(entry.code_byte_ps),
+        }
+    }
+}
+
+/// What a plan of joins and aggregations depends on. Each node gets the same share of the rows, so that the
+/// slowest decides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rates {
+    pub(crate) processor: ProcessorRates,
+    /// Bytes a second that the node with the slowest link sends or receives.
+    pub(crate) link: f64,
+}
+
+impl Rates {
+    /// The rates of a cluster.
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let measured = snapshot.nodes.iter().filter_map(|node| node.processor).map(ProcessorRates::from);
+        let links = snapshot.nodes.iter().map(|node| snapshot.capacity(&node.name));
+        Self {
+            processor: measured.reduce(ProcessorRates::and).unwrap_or_default(),
+            link: links.fold(f64::INFINITY, f64::min).min(LINK_MAX),
+        }
+    }
+}
+
+/// Rows whose keys are all different, in no order.
+fn batches(schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    let mut batches = Vec::new();
+    for first in (0..ROWS).step_by(BATCH_ROWS) {
+        let range = first..first + BATCH_ROWS;
+        // An odd factor gives each number another one.
+        let keys: Int64Array = range.clone().map(|row| (row as i64).wrapping_mul(0x9E37_79B9) >> 3).collect();
+        let numbers: Int64Array = range.clone().map(|row| (row % 1000) as i64).collect();
+        let texts: StringArray = range.map(|row| Some(["AIR", "MAIL", "SHIP", "TRUCK"][row % 4])).collect();
+        batches.push(RecordBatch::try_new(
+            schema.clone(),
+            vec![Arc::new(keys), Arc::new(numbers), Arc::new(texts)],
+        )?);
+    }
+    Ok(batches)
+}
+
+fn key() -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new("key", 0))
+}
+
+fn join(schema: &SchemaRef, build: &[RecordBatch], probe: &[RecordBatch]) -> Result<Arc<dyn ExecutionPlan>> {
+    let side =
+        |rows: &[RecordBatch]| MemorySourceConfig::try_new_exec(&[rows.to_vec()], schema.clone(), None);
+    let (left, right) = (side(build)?, side(probe)?);
+    HashJoinExecBuilder::new(left, right, vec![(key(), key())], JoinType::Inner)
+        .with_partition_mode(PartitionMode::CollectLeft)
+        .with_null_equality(NullEquality::NullEqualsNothing)
+        .build_exec()
+}
+
+fn aggregate(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Arc<dyn ExecutionPlan>> {
+    let input = MemorySourceConfig::try_new_exec(&[rows.to_vec()], schema.clone(), None)?;
+    let groups = PhysicalGroupBy::new_single(vec![(key(), "key".into())]);
+    let mode = AggregateMode::Single;
+    Ok(Arc::new(AggregateExec::try_new(mode, groups, Vec::new(), Vec::new(), input, schema.clone())?))
+}
+
+/// The seconds of the fastest run of a plan.
+async fn timed(context: &Arc<TaskContext>, plan: impl Fn() -> Result<Arc<dyn ExecutionPlan>>) -> Result<f64> {
+    let mut fastest = Duration::MAX;
+    for _ in 0..TRIES {
+        let plan = plan()?;
+        let began = Instant::now();
+        collect(plan, context.clone()).await?;
+        fastest = fastest.min(began.elapsed());
+    }
+    Ok(fastest.as_secs_f64())
+}
+
+/// The seconds to encode and decode the rows.
+fn coded(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<f64> {
+    let fail =
+        |error: lightship_wire::WireError| datafusion::error::DataFusionError::External(Box::new(error));
+    let began = Instant::now();
+    let message = Encoder::new(Codec::Light).encode_all(rows).map_err(fail)?;
+    let payload = datafusion::arrow::buffer::Buffer::from_vec(message.to_vec());
+    decode(schema, payload, BODY_BYTES_MAX).map_err(fail)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_rate_is_measured() {
+        let rates = ProcessorRates::measure().await.unwrap();
+        for seconds in [rates.build_row, rates.probe_row, rates.group_row, rates.route_row, rates.code_byte] {
+            assert!(seconds > 0.0 && seconds < 1e-3, "{rates:?}");
+        }
+    }
+}

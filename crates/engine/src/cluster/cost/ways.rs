@@ -1,0 +1,517 @@
+//! Chooses how each join and aggregation of a plan runs on several nodes, by predicted seconds.
+//!
+//! DataFusion sends one side of a join to all nodes if it has few rows, and otherwise divides both sides by
+//! the hash of their keys. What is faster depends on both sides, on the number of nodes, on the link, and on
+//! whether a side is divided by the same keys already. So this rule compares all ways, and keeps for each
+//! subplan the fastest way for each division of its rows, as P. G. Selinger et al. keep the fastest way for
+//! each order ("Access Path Selection in a Relational Database Management System", 1979, section 5).
+//!
+//! DataFusion aggregates rows before they are divided, and again after. The first aggregation is left out
+//! where it is known, from a query before, to join too few rows to be worth its time. An estimate is not
+//! enough for that: if it is wrong, all rows of a table are sent for a handful of groups.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{JoinType, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, physical_exprs_equal};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
+
+use super::estimate::Estimate;
+use super::facts::Facts;
+use super::identity::identity;
+use super::rates::Rates;
+use crate::explained::{Choice, Cost, Way};
+
+/// Ways to run a subplan that are compared further up.
+const WAYS_MAX: usize = 4;
+
+/// The choices made for a query.
+#[derive(Debug, Default)]
+pub(crate) struct Choices(Mutex<Vec<Choice>>);
+
+impl Choices {
+    /// In the order in which the operators run.
+    pub(crate) fn get(&self) -> Vec<Choice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, choices: Vec<Choice>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = choices;
+    }
+}
+
+/// How a join can run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JoinWay {
+    BroadcastLeft,
+    BroadcastRight,
+    Repartition,
+}
+
+/// The rule. It has to run before operators that divide rows are inserted.
+#[derive(Debug)]
+pub(crate) struct FastestWays {
+    /// Nodes that run a query.
+    pub(crate) nodes: usize,
+    pub(crate) rates: Rates,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) choices: Arc<Choices>,
+}
+
+impl PhysicalOptimizerRule for FastestWays {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.nodes < 2 {
+            return Ok(plan);
+        }
+        let pricing = Pricing {
+            nodes: self.nodes as f64,
+            threads: options.execution.target_partitions.max(1),
+            rates: self.rates,
+            facts: &self.facts,
+        };
+        let Some(best) =
+            pricing.explore(&plan)?.ways.into_iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+        else {
+            return Ok(plan);
+        };
+        self.choices.set(best.choices);
+        Ok(best.plan)
+    }
+
+    fn name(&self) -> &'static str {
+        "fastest_ways"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A way to run a subplan.
+#[derive(Clone)]
+struct Planned {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Seconds of all joins in it.
+    seconds: f64,
+    /// The columns by whose hash its rows are divided over the nodes; several if joins made them equal.
+    divided_by: Vec<Vec<usize>>,
+    choices: Vec<Choice>,
+}
+
+/// A subplan, and the ways to run it.
+struct Explored {
+    identity: u64,
+    estimate: Estimate,
+    /// Whether the number of rows was measured.
+    is_measured: bool,
+    /// The rows that a first aggregation gets.
+    whole: Option<Given>,
+    ways: Vec<Planned>,
+}
+
+/// What it costs to bring the rows of each group together.
+struct Regroup {
+    /// Rows before.
+    rows: f64,
+    /// As DataFusion plans it.
+    twice: Cost,
+    /// Without the first aggregation, if it is known what that gives.
+    once: Option<Cost>,
+}
+
+struct Pricing<'a> {
+    nodes: f64,
+    threads: usize,
+    rates: Rates,
+    facts: &'a Facts,
+}
+
+impl Pricing<'_> {
+    fn explore(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Explored> {
+        let inputs = plan.children().into_iter().map(|child| self.explore(child));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
+        let identity = identity(plan.as_ref(), &identities);
+        let fact = self.facts.get(identity);
+        let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
+        let streams = self.nodes as usize * self.threads;
+        let estimate = Estimate::of(plan.as_ref(), &estimates, streams, fact);
+        let ways = match inputs.as_slice() {
+            [] => vec![Planned {
+                plan: plan.clone(),
+                seconds: 0.0,
+                divided_by: Vec::new(),
+                choices: Vec::new(),
+            }],
+            [input] => self.ways_above(plan, input)?,
+            [left, right] => match plan.downcast_ref::<HashJoinExec>() {
+                Some(join) => match self.ways_to_join(join, [left, right])? {
+                    Some(ways) => ways,
+                    None => vec![fastest_of_each(plan, &inputs)?],
+                },
+                None => vec![fastest_of_each(plan, &inputs)?],
+            },
+            inputs => vec![fastest_of_each(plan, inputs)?],
+        };
+        let aggregate = plan.downcast_ref::<AggregateExec>();
+        let is_first = aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial);
+        let whole = estimates.first().filter(|_| is_first).and_then(|input| Given::of(input));
+        Ok(Explored { identity, estimate, is_measured: fact.is_some(), whole, ways: fastest(ways) })
+    }
+
+    /// The ways to run an operator with one input.
+    fn ways_above(&self, plan: &Arc<dyn ExecutionPlan>, input: &Explored) -> Result<Vec<Planned>> {
+        let mut found = Vec::new();
+        for way in &input.ways {
+            let regroup = self.regroup(plan, way, input);
+            let above = with_inputs(plan, vec![way.plan.clone()])?;
+            let divided_by = divided_above(plan, &way.divided_by);
+            let (mut seconds, mut choices) = (way.seconds, way.choices.clone());
+            let Some(regroup) = regroup else {
+                found.push(Planned { plan: above, seconds, divided_by, choices });
+                continue;
+            };
+            let once = regroup.once.and_then(|cost| Some((cost, aggregate_once(plan, &way.plan)?)));
+            let plan = match once {
+                Some((once, single)) => {
+                    let twice = regroup.twice;
+                    let is_once = once.seconds() < twice.seconds();
+                    let (ways, plan) = if is_once { ([once, twice], single) } else { ([twice, once], above) };
+                    seconds += ways[0].seconds();
+                    choices.push(Choice { on: groups(&plan), rows: vec![regroup.rows], ways: ways.to_vec() });
+                    plan
+                }
+                None => {
+                    seconds += regroup.twice.seconds();
+                    above
+                }
+            };
+            found.push(Planned { plan, seconds, divided_by, choices });
+        }
+        Ok(found)
+    }
+
+    /// What it costs to bring the rows of each group together; `None` if the operator does not.
+    fn regroup(&self, plan: &Arc<dyn ExecutionPlan>, way: &Planned, input: &Explored) -> Option<Regroup> {
+        let aggregate = plan.downcast_ref::<AggregateExec>()?;
+        if !matches!(aggregate.mode(), AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned) {
+            return None;
+        }
+        let given = Given::of(&input.estimate)?;
+        let keys: Vec<_> = aggregate.group_expr().expr().iter().map(|(group, _)| index_of(group)).collect();
+        let is_divided = is_divided(&way.divided_by, &keys);
+        let cost = |way: Way, sent: Given, grouped_rows: f64| {
+            let moving = self.moving([sent].into_iter().filter(|_| !is_divided));
+            let grouping = grouped_rows / self.nodes * self.rates.processor.group_row / self.threads as f64;
+            Cost { way, processor_seconds: moving.processor_seconds + grouping, ..moving }
+        };
+        let Some(whole) = input.whole else {
+            return Some(Regroup {
+                rows: given.rows,
+                twice: cost(Way::AggregateOnce, given, given.rows),
+                once: None,
+            });
+        };
+        Some(Regroup {
+            rows: whole.rows,
+            twice: cost(Way::AggregateTwice, given, whole.rows + given.rows),
+            once: input.is_measured.then(|| cost(Way::AggregateOnce, whole, whole.rows)),
+        })
+    }
+
+    /// `None` if there is nothing to choose.
+    fn ways_to_join(&self, join: &HashJoinExec, inputs: [&Explored; 2]) -> Result<Option<Vec<Planned>>> {
+        let [Some(left), Some(right)] = inputs.map(|input| Given::of(&input.estimate)) else {
+            return Ok(None);
+        };
+        let single = |side: &Arc<dyn ExecutionPlan>| side.output_partitioning().partition_count() == 1;
+        if join.null_aware || (single(join.left()) && single(join.right())) {
+            return Ok(None);
+        }
+        let keys: [Vec<Option<usize>>; 2] = [
+            join.on().iter().map(|(key, _)| index_of(key)).collect(),
+            join.on().iter().map(|(_, key)| index_of(key)).collect(),
+        ];
+        let mut found = Vec::new();
+        for l in &inputs[0].ways {
+            for r in &inputs[1].ways {
+                let divided = [is_divided(&l.divided_by, &keys[0]), is_divided(&r.divided_by, &keys[1])];
+                let mut costs = Vec::new();
+                if broadcasts_left(*join.join_type()) {
+                    costs.push((JoinWay::BroadcastLeft, self.broadcast(Way::BroadcastLeft, left, right)));
+                }
+                if broadcasts_left(join.join_type().swap()) {
+                    costs.push((JoinWay::BroadcastRight, self.broadcast(Way::BroadcastRight, right, left)));
+                }
+                costs.push((JoinWay::Repartition, self.repartition([left, right], divided)));
+                for (way, cost) in &costs {
+                    let others = costs.iter().filter(|(other, _)| other != way).map(|(_, cost)| *cost);
+                    let choice = Choice {
+                        on: on(join),
+                        rows: vec![left.rows, right.rows],
+                        ways: [*cost].into_iter().chain(others).collect(),
+                    };
+                    let choices = l.choices.iter().chain(&r.choices).cloned().chain([choice]);
+                    found.push(Planned {
+                        plan: join_by(join, *way, left.bytes > right.bytes, [&l.plan, &r.plan])?,
+                        seconds: l.seconds + r.seconds + cost.seconds(),
+                        divided_by: divided_by_join(join, *way, [&l.divided_by, &r.divided_by], &keys),
+                        choices: choices.collect(),
+                    });
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Every node builds the hash table of all rows of one side, in one thread, and looks its own rows up.
+    fn broadcast(&self, way: Way, build: Given, probe: Given) -> Cost {
+        let received = build.bytes * (self.nodes - 1.0) / self.nodes;
+        let coding = received * self.rates.processor.code_byte / self.threads as f64;
+        let building = build.rows * self.rates.processor.build_row;
+        let probing = probe.rows / self.nodes * self.rates.processor.probe_row / self.threads as f64;
+        Cost {
+            way,
+            processor_seconds: coding + building + probing,
+            link_seconds: received / self.rates.link,
+            bytes: received * self.nodes,
+        }
+    }
+
+    /// Every node gets its share of both sides, unless a side is divided so already.
+    fn repartition(&self, sides: [Given; 2], divided: [bool; 2]) -> Cost {
+        let moved = sides.into_iter().zip(divided).filter(|(_, divided)| !divided).map(|(side, _)| side);
+        let moving = self.moving(moved);
+        let [left, right] = sides;
+        let (build, probe) = if left.bytes > right.bytes { (right, left) } else { (left, right) };
+        let joining =
+            build.rows * self.rates.processor.build_row + probe.rows * self.rates.processor.probe_row;
+        let joining = joining / self.nodes / self.threads as f64;
+        Cost { processor_seconds: joining + moving.processor_seconds, ..moving }
+    }
+
+    /// The rows, which are spread evenly, are divided anew over all nodes.
+    fn moving(&self, inputs: impl IntoIterator<Item = Given>) -> Cost {
+        let (mut rows, mut bytes) = (0.0, 0.0);
+        for input in inputs {
+            rows += input.rows / self.nodes;
+            bytes += input.bytes / self.nodes;
+        }
+        let received = bytes * (self.nodes - 1.0) / self.nodes;
+        let processor_seconds =
+            rows * self.rates.processor.route_row + received * self.rates.processor.code_byte;
+        Cost {
+            way: Way::Repartition,
+            processor_seconds: processor_seconds / self.threads as f64,
+            link_seconds: received / self.rates.link,
+            bytes: received * self.nodes,
+        }
+    }
+}
+
+/// What an input is expected to give.
+#[derive(Clone, Copy)]
+struct Given {
+    rows: f64,
+    bytes: f64,
+}
+
+impl Given {
+    fn of(estimate: &Estimate) -> Option<Self> {
+        Some(Self { rows: estimate.rows()?, bytes: estimate.bytes()? })
+    }
+}
+
+/// Whether a join of this type gives no row of the left input as such: if all nodes had all of its rows,
+/// each node would give it.
+fn broadcasts_left(kind: JoinType) -> bool {
+    use JoinType as J;
+    matches!(kind, J::Inner | J::Right | J::RightSemi | J::RightAnti | J::RightMark)
+}
+
+/// The join, run in this way. `swap` says which side of a repartitioned join is the larger.
+fn join_by(
+    join: &HashJoinExec,
+    way: JoinWay,
+    swap: bool,
+    inputs: [&Arc<dyn ExecutionPlan>; 2],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs = inputs.map(Arc::clone).to_vec();
+    let (mode, swap) = match way {
+        JoinWay::BroadcastLeft => (PartitionMode::CollectLeft, false),
+        JoinWay::BroadcastRight => (PartitionMode::CollectLeft, true),
+        JoinWay::Repartition => (PartitionMode::Partitioned, swap),
+    };
+    let join = join.builder().with_new_children(inputs)?.with_partition_mode(mode).build()?;
+    if swap { join.swap_inputs(mode) } else { Ok(Arc::new(join)) }
+}
+
+fn with_inputs(
+    plan: &Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let same = plan.children().into_iter().zip(&inputs).all(|(old, new)| Arc::ptr_eq(old, new));
+    if same {
+        return Ok(plan.clone());
+    }
+    plan.clone().replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// The second of two aggregations, without the first; `None` if they can't be one.
+fn aggregate_once(
+    plan: &Arc<dyn ExecutionPlan>,
+    first: &Arc<dyn ExecutionPlan>,
+) -> Option<Arc<dyn ExecutionPlan>> {
+    let (last, first) = (plan.downcast_ref::<AggregateExec>()?, first.downcast_ref::<AggregateExec>()?);
+    let same = last.group_expr().is_single()
+        && first.group_expr().is_single()
+        && physical_exprs_equal(&first.group_expr().output_exprs(), &last.group_expr().input_exprs())
+        && first.aggr_expr().len() == last.aggr_expr().len()
+        && first.aggr_expr().iter().zip(last.aggr_expr()).all(|(first, last)| first == last);
+    if !same || *last.mode() != AggregateMode::FinalPartitioned || *first.mode() != AggregateMode::Partial {
+        return None;
+    }
+    let once = AggregateExec::try_new(
+        AggregateMode::SinglePartitioned,
+        first.group_expr().clone(),
+        first.aggr_expr().to_vec(),
+        first.filter_expr().to_vec(),
+        first.input().clone(),
+        first.input_schema(),
+    );
+    let once = once.ok()?.with_limit_options(last.limit_options());
+    (once.schema() == last.schema()).then(|| Arc::new(once) as _)
+}
+
+/// What an aggregation groups by.
+fn groups(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let groups = plan.downcast_ref::<AggregateExec>().map(AggregateExec::group_expr);
+    let names = groups.into_iter().flat_map(|groups| groups.expr()).map(|(_, name)| name.as_str());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The way to run an operator with the fastest way of each input.
+fn fastest_of_each(plan: &Arc<dyn ExecutionPlan>, inputs: &[Explored]) -> Result<Planned> {
+    let best = inputs.iter().filter_map(|input| input.ways.first());
+    let best: Vec<&Planned> = best.collect();
+    Ok(Planned {
+        plan: with_inputs(plan, best.iter().map(|way| way.plan.clone()).collect())?,
+        seconds: best.iter().map(|way| way.seconds).sum(),
+        divided_by: Vec::new(),
+        choices: best.iter().flat_map(|way| way.choices.clone()).collect(),
+    })
+}
+
+/// The fastest way for each division of the rows, the fastest of all first.
+fn fastest(mut ways: Vec<Planned>) -> Vec<Planned> {
+    ways.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let mut kept: Vec<Planned> = Vec::new();
+    for way in ways {
+        // A slower way is of use only if its division is new.
+        let is_new =
+            way.divided_by.iter().any(|keys| !kept.iter().any(|other| other.divided_by.contains(keys)));
+        if kept.is_empty() || (is_new && kept.len() < WAYS_MAX) {
+            kept.push(way);
+        }
+    }
+    kept
+}
+
+fn index_of(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    expression.downcast_ref::<Column>().map(Column::index)
+}
+
+fn is_divided(divided_by: &[Vec<usize>], keys: &[Option<usize>]) -> bool {
+    divided_by
+        .iter()
+        .any(|by| by.len() == keys.len() && by.iter().zip(keys).all(|(by, key)| Some(*by) == *key))
+}
+
+/// Divisions by columns of an input, as columns of the output.
+fn mapped(divided_by: &[Vec<usize>], to: impl Fn(usize) -> Option<usize>) -> Vec<Vec<usize>> {
+    divided_by.iter().filter_map(|by| by.iter().map(|column| to(*column)).collect()).collect()
+}
+
+/// How the rows of an operator with one input are divided.
+fn divided_above(plan: &Arc<dyn ExecutionPlan>, divided_by: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        return mapped(divided_by, |column| {
+            projection.expr().iter().position(|output| index_of(&output.expr) == Some(column))
+        });
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        return match filter.projection() {
+            Some(columns) => mapped(divided_by, |column| columns.iter().position(|output| *output == column)),
+            None => divided_by.to_vec(),
+        };
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let groups = aggregate.group_expr();
+        return match aggregate.mode() {
+            AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned if groups.is_single() => {
+                vec![(0..groups.expr().len()).collect()]
+            }
+            AggregateMode::Partial if groups.is_single() => mapped(divided_by, |column| {
+                groups.expr().iter().position(|(group, _)| index_of(group) == Some(column))
+            }),
+            _ => Vec::new(),
+        };
+    }
+    Vec::new()
+}
+
+/// How the rows of a join are divided.
+fn divided_by_join(
+    join: &HashJoinExec,
+    way: JoinWay,
+    inputs: [&Vec<Vec<usize>>; 2],
+    keys: &[Vec<Option<usize>>; 2],
+) -> Vec<Vec<usize>> {
+    use JoinType as J;
+    let kind = *join.join_type();
+    let (has_left, has_right) = match kind {
+        J::LeftSemi | J::LeftAnti | J::LeftMark => (true, false),
+        J::RightSemi | J::RightAnti | J::RightMark => (false, true),
+        _ => (true, true),
+    };
+    let left_columns = join.left().schema().fields().len();
+    let output = |column: usize| match join.projection.as_ref() {
+        Some(columns) => columns.iter().position(|output| *output == column),
+        None => Some(column),
+    };
+    let from_left = |column: usize| has_left.then(|| output(column)).flatten();
+    let from_right = |column: usize| {
+        has_right.then(|| output(if has_left { left_columns + column } else { column })).flatten()
+    };
+    match way {
+        JoinWay::BroadcastLeft => mapped(inputs[1], from_right),
+        JoinWay::BroadcastRight => mapped(inputs[0], from_left),
+        JoinWay::Repartition => {
+            let whole = |keys: &Vec<Option<usize>>| keys.iter().copied().collect::<Option<Vec<usize>>>();
+            // Rows without a partner have no value on the other side.
+            let left = whole(&keys[0]).filter(|_| !matches!(kind, J::Right | J::Full));
+            let right = whole(&keys[1]).filter(|_| !matches!(kind, J::Left | J::Full));
+            let left = left.map(|keys| mapped(&[keys], from_left));
+            let right = right.map(|keys| mapped(&[keys], from_right));
+            left.into_iter().chain(right).flatten().collect()
+        }
+    }
+}
+
+fn on(join: &HashJoinExec) -> String {
+    let on: Vec<String> = join.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
+    on.join(" AND ")
+}

@@ -1,0 +1,97 @@
+//! Plans of queries over several nodes depend on what was measured.
+
+use std::collections::BTreeMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use lightship_engine::{Explained, Way};
+use lightship_testkit::results::{Order, difference};
+
+use crate::cluster::{explained, three};
+use crate::support::Node;
+
+async fn explain(node: &Node, sql: &str) -> Explained {
+    let rows = node.query(sql).await.unwrap();
+    serde_json::from_value(explained(&rows)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_query_sent_is_expected_of_the_next() {
+    let (_folder, _, nodes) = three().await;
+    let sql = "select o_orderpriority, count(*) from lineitem join orders on l_orderkey = o_orderkey \
+               where l_comment like '%the%' group by o_orderpriority";
+    let first = explain(&nodes[0], &format!("explain {sql}")).await;
+    assert!(!first.expected_edges.is_empty());
+    assert!(first.expected_edges.iter().all(|edge| !edge.is_known), "{first:#?}");
+    // The first run may change the plan; the second leaves it as it is.
+    explain(&nodes[0], &format!("explain analyze {sql}")).await;
+    let ran = explain(&nodes[0], &format!("explain analyze {sql}")).await;
+    let next = explain(&nodes[0], &format!("explain {sql}")).await;
+    let mut sent = BTreeMap::<_, f64>::new();
+    for edge in &ran.edges {
+        *sent.entry((edge.from_stage, edge.to_stage)).or_default() += edge.rows as f64;
+    }
+    let mut expected = BTreeMap::<_, f64>::new();
+    for edge in &next.expected_edges {
+        assert!(edge.is_known && edge.seconds >= edge.link_seconds, "{edge:?}");
+        *expected.entry((edge.from_stage, edge.to_stage)).or_default() += edge.rows;
+    }
+    assert_eq!(sent.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (stages, rows) in &sent {
+        // A shuffle does not divide few rows evenly.
+        assert!((rows - expected[stages]).abs() <= 0.1 * rows + 10.0, "{stages:?}: {sent:?} {expected:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_join_runs_the_way_that_is_expected_to_be_the_fastest() {
+    let (_folder, _, nodes) = three().await;
+    for (sql, way) in [
+        // Few rows are sent to all nodes, many are divided.
+        ("select count(*) from lineitem join supplier on l_suppkey = s_suppkey", Way::BroadcastLeft),
+        ("select count(*) from lineitem join partsupp on l_partkey = ps_partkey", Way::Repartition),
+    ] {
+        let plan = explain(&nodes[1], &format!("explain {sql}")).await;
+        let [choice] = plan.choices.as_slice() else { panic!("{plan:#?}") };
+        assert_eq!(choice.ways[0].way, way, "{choice:#?}");
+        assert!(choice.ways.iter().all(|other| other.seconds() >= choice.ways[0].seconds()), "{choice:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_as_many_groups_are_aggregated_once() {
+    let (_folder, _, nodes) = three().await;
+    let sql = "select l_orderkey, l_linenumber, sum(l_quantity), count(distinct l_partkey) from lineitem \
+               group by l_orderkey, l_linenumber order by 1, 2";
+    let ways = |plan: &Explained| plan.choices.iter().map(|choice| choice.ways[0].way).collect::<Vec<_>>();
+    let before = nodes[2].query(sql).await.unwrap();
+    explain(&nodes[2], &format!("explain analyze {sql}")).await;
+    let plan = explain(&nodes[2], &format!("explain {sql}")).await;
+    assert!(ways(&plan).contains(&Way::AggregateOnce), "{plan:#?}");
+    let after = nodes[2].query(sql).await.unwrap();
+    assert_eq!(difference(&before, &after, Order::Kept), None);
+    // Few groups are worth it.
+    let sql = "select l_returnflag, count(*) from lineitem group by l_returnflag";
+    explain(&nodes[2], &format!("explain analyze {sql}")).await;
+    let plan = explain(&nodes[2], &format!("explain {sql}")).await;
+    assert_eq!(ways(&plan), [Way::AggregateTwice], "{plan:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_links_between_nodes_are_measured() {
+    let (_folder, _, nodes) = three().await;
+    let mut changes = nodes[0].engine.watch_cluster().unwrap();
+    let links = loop {
+        let links = nodes[0].query("select * from cluster.links").await.unwrap();
+        if links.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>() == 6 {
+            break links;
+        }
+        changes.changed().await.unwrap();
+    };
+    for batch in links {
+        for column in ["bytes_per_second", "first_message_seconds"] {
+            let values = batch.column_by_name(column).unwrap().as_primitive::<Float64Type>();
+            assert!(values.iter().flatten().all(|value| value > 0.0), "{batch:?}");
+        }
+    }
+}
