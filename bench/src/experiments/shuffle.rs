@@ -255,7 +255,7 @@ fn measure(
 
 /// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, of
 /// their bytes and of their rows, as parts of what was measured.
-fn edges(cluster: &Cluster, host: usize, sql: &str) -> Result<Vec<f64>> {
+fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
     let (_, rows) = cluster.query(host, &format!("explain analyze {sql}"))?;
     let plans = rows.first().and_then(|batch| batch.column(1).as_string_opt::<i32>());
     let json = plans.filter(|plans| plans.len() == 2).ok_or("EXPLAIN has no plan")?.value(1);
@@ -302,13 +302,14 @@ fn predictions(results: &Results) -> String {
         let weighted: f64 = queries.iter().map(|[edges, error]| edges * error).sum();
         match column {
             "edges" => tables::number(edges, 0),
-            _ => tables::number(weighted / edges, 2),
+            _ if edges > 0.0 => tables::number(weighted / edges, 2),
+            _ => String::new(),
         }
     };
     format!(
         "### Predictions\n\nEach query is explained with what was measured in the rounds before, then run. For all edges (the \
          rows from one node's task to another's) that take at least 10 ms and whose bytes are known from a run \
-         before: the mean error of the predicted time, bytes and rows, as parts of what was measured. To be at most: 0.20 for \
+         before: the mean error of the predicted time, bytes and rows, as parts of what was measured. Target: at most 0.20 for \
          the time.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )

@@ -98,10 +98,10 @@ pub struct ExpectedEdge {
 /// How a join or an aggregation runs on several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// All nodes get all rows of a join's left input.
+pub enum Strategy {
+    /// All nodes get all rows of a join's first input.
     BroadcastLeft,
-    /// All nodes get all rows of a join's right input.
+    /// All nodes get all rows of a join's second input.
     BroadcastRight,
     /// Each node gets the rows of both inputs of a join whose keys have its hashes.
     Repartition,
@@ -116,7 +116,7 @@ pub enum Way {
 pub struct Choice {
     /// The condition of the join, or what the aggregation groups by.
     pub on: String,
-    /// Rows expected of each input, in the order of the query.
+    /// Rows expected of each input.
     pub rows: Vec<f64>,
     /// Each way that is possible, the chosen one first.
     pub ways: Vec<Cost>,
@@ -126,7 +126,7 @@ pub struct Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// The way.
-    pub way: Way,
+    pub strategy: Strategy,
     /// Seconds of the processors of a node.
     pub processor_seconds: f64,
     /// Seconds of a node's link.

@@ -12,14 +12,14 @@ use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::cluster::cost::ways::FastestWays;
+use crate::cluster::cost::ways::FastestStrategies;
 use crate::files::PruneWithoutFloats;
 use crate::stop::YieldWhereRowsMultiply;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// The rules for a query over several nodes: `ways` chooses how its joins and aggregations run.
-pub(crate) fn rules_for(ways: FastestWays) -> Vec<Rule> {
+pub(crate) fn rules_for(ways: FastestStrategies) -> Vec<Rule> {
     let mut rules = rules();
     let selection = rules.iter().position(|rule| rule.name() == JoinSelection::new().name());
     rules.insert(selection.map_or(0, |selection| selection + 1), Arc::new(ways));

@@ -70,7 +70,9 @@ pub mod usage;
 pub use copy::{Observer, Target, Writer, copy};
 pub use error::{Error, ErrorKind, Position, Result};
 pub use explain::{Explanation, explain};
-pub use lightship_engine::{Choice, Cost, Edge, ExpectedEdge, Explained, StageExplained, TaskExplained, Way};
+pub use lightship_engine::{
+    Choice, Cost, Edge, ExpectedEdge, Explained, StageExplained, Strategy, TaskExplained,
+};
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;
 pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};

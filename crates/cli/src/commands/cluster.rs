@@ -72,8 +72,8 @@ struct ShowArgs {
 
 /// Show what was measured of the links between the nodes
 ///
-/// Each node measures what it receives from each other node: when they meet, again after 30 seconds if
-/// it has nothing else to do, and from the rows of queries. Plans of queries depend on it. Any client
+/// Each node measures what it receives from each other node: when they meet, and again after a minute
+/// or, while queries run, after some minutes. Rows of queries that arrive faster count at once. Plans of queries depend on it. Any client
 /// gets the same in SQL: select * from cluster.links.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
@@ -168,7 +168,7 @@ struct Part {
 }
 
 #[derive(Serialize)]
-struct Link {
+struct LinkRow {
     from_node: String,
     to_node: String,
     bytes_per_second: f64,
@@ -210,7 +210,7 @@ async fn links(args: &LinksArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// The rate of each link.
-fn heat_map(links: &[Link]) -> Result<String, lightship_plot::PlotError> {
+fn heat_map(links: &[LinkRow]) -> Result<String, lightship_plot::PlotError> {
     let names = links.iter().flat_map(|link| [&link.from_node, &link.to_node]);
     let names: Vec<&String> = names.collect::<BTreeSet<_>>().into_iter().collect();
     let cell = |from: &String, to: &String| {
@@ -323,8 +323,8 @@ fn part(rows: &RecordBatch, row: usize) -> Option<Part> {
     })
 }
 
-fn link(rows: &RecordBatch, row: usize) -> Option<Link> {
-    Some(Link {
+fn link(rows: &RecordBatch, row: usize) -> Option<LinkRow> {
+    Some(LinkRow {
         from_node: text(rows, "from_node", row)?,
         to_node: text(rows, "to_node", row)?,
         bytes_per_second: number(rows, "bytes_per_second", row)?,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use lightship::{Choice, Edge, ExpectedEdge, Explained, Explanation, Location, Way, explain};
+use lightship::{Choice, Edge, ExpectedEdge, Explained, Explanation, Location, Strategy, explain};
 
 use super::manual::Answer;
 use super::sql::SqlArgs;
@@ -173,8 +173,11 @@ fn choices(text: &mut String, choices: &[Choice]) {
     }
     let mut table = vec![["on", "rows expected", "chosen", "instead of"].map(String::from).to_vec()];
     table.extend(choices.iter().map(|choice| {
-        let ways: Vec<String> =
-            choice.ways.iter().map(|cost| format!("{} {}", way(cost.way), Seconds(cost.seconds()))).collect();
+        let ways: Vec<String> = choice
+            .ways
+            .iter()
+            .map(|cost| format!("{} {}", way(cost.strategy), Seconds(cost.seconds())))
+            .collect();
         let rows: Vec<String> = choice.rows.iter().map(|rows| grouped(*rows as u64)).collect();
         let (chosen, others) = ways.split_first().map_or(("", [].as_slice()), |(first, rest)| (first, rest));
         vec![choice.on.clone(), rows.join(" and "), chosen.to_owned(), others.join(", ")]
@@ -183,12 +186,12 @@ fn choices(text: &mut String, choices: &[Choice]) {
     text.push('\n');
 }
 
-fn way(way: Way) -> &'static str {
+fn way(way: Strategy) -> &'static str {
     match way {
-        Way::BroadcastLeft => "broadcast left",
-        Way::BroadcastRight => "broadcast right",
-        Way::Repartition => "repartition",
-        Way::AggregateTwice => "aggregate before and after",
-        Way::AggregateOnce => "aggregate after",
+        Strategy::BroadcastLeft => "broadcast left",
+        Strategy::BroadcastRight => "broadcast right",
+        Strategy::Repartition => "repartition",
+        Strategy::AggregateTwice => "aggregate before and after",
+        Strategy::AggregateOnce => "aggregate after",
     }
 }

@@ -456,3 +456,23 @@ fn nodes_of_a_cluster_use_tls() {
     let uri = format!("lightship://of-clients@{}?ca={authority}", nodes[3].address());
     assert_eq!(csv(&uri, "select sum(a) as s from t"), "s\n6\n");
 }
+
+#[test]
+fn the_links_between_nodes_are_shown_and_drawn() {
+    let cluster = Restartable::new(3);
+    let nodes = cluster.start_all();
+    until("all links are measured", || {
+        let shown = lightship(&["--json", "cluster", "links", &nodes[0].uri]).succeeds();
+        let links: Vec<serde_json::Value> = serde_json::from_str(shown.text()).expect("JSON");
+        assert!(links.iter().all(|link| link["bytes_per_second"].as_f64() > Some(0.0)), "{links:?}");
+        links.len() == 6
+    });
+    let folder = Folder::new();
+    let file = folder.arg("links.svg");
+    let shown = lightship(&["cluster", "links", &nodes[1].uri, "--plot", &file]).succeeds();
+    let drawn = std::fs::read_to_string(&file).expect("a plot");
+    for address in &cluster.addresses {
+        assert!(shown.text().contains(address.as_str()) && drawn.contains(address.as_str()), "{shown}");
+    }
+    assert!(shown.text().contains("first message") && drawn.contains("Mbit/s"), "{shown}");
+}

@@ -52,6 +52,7 @@ fn examples_in_the_help_fit_a_terminal_and_can_be_pasted() {
         "copy",
         "explain",
         "cluster show",
+        "cluster links",
         "cluster remove",
         "calibrate",
         "tune",

@@ -40,18 +40,16 @@ fn nodes(members: &[Member]) -> Result<RecordBatch> {
 
 /// A row for each link that was measured, in the direction in which rows go.
 fn links(snapshot: &Snapshot) -> Result<RecordBatch> {
-    let links = snapshot.nodes.iter().flat_map(|node| node.links.iter().map(move |link| (link, node)));
-    let rows: Vec<(&String, &String, LinkCost)> =
-        links.map(|(link, node)| (&link.from, &node.name, LinkCost::from(link))).collect();
-    let text = |of: fn(&(&String, &String, LinkCost)) -> String| -> ArrayRef {
+    let rows: Vec<(&str, &str, LinkCost)> = snapshot.links().collect();
+    let text = |of: fn(&(&str, &str, LinkCost)) -> String| -> ArrayRef {
         Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
     };
     let number = |of: fn(&LinkCost) -> f64| -> ArrayRef {
         Arc::new(rows.iter().map(|(_, _, cost)| Some(of(cost))).collect::<Float64Array>())
     };
     Ok(RecordBatch::try_from_iter_with_nullable([
-        ("from_node", text(|row| row.0.clone()), false),
-        ("to_node", text(|row| row.1.clone()), false),
+        ("from_node", text(|row| row.0.to_owned()), false),
+        ("to_node", text(|row| row.1.to_owned()), false),
         ("bytes_per_second", number(|cost| cost.bytes_per_second), false),
         ("first_message_seconds", number(|cost| cost.first_message_seconds), false),
         ("message_seconds", number(|cost| cost.message_seconds), false),

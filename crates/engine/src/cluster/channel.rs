@@ -267,6 +267,7 @@ impl WorkerChannel for PeerChannel {
 
 /// Times all streams of one task from one other node.
 struct EdgeMeter<F> {
+    requested: Instant,
     /// When the first rows arrived.
     first: OnceLock<Instant>,
     bytes: AtomicU64,
@@ -279,7 +280,14 @@ impl<F: Fn(u64, Duration)> EdgeMeter<F> {
     /// `arrived` is called with the bytes and the time of all streams after the last has ended.
     fn new(streams: usize, transfer: Time, arrived: F) -> Arc<Self> {
         let streams_left = AtomicUsize::new(streams);
-        Arc::new(Self { first: OnceLock::new(), bytes: AtomicU64::new(0), streams_left, transfer, arrived })
+        Arc::new(Self {
+            requested: Instant::now(),
+            first: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            streams_left,
+            transfer,
+            arrived,
+        })
     }
 
     fn began(&self) {
@@ -287,13 +295,13 @@ impl<F: Fn(u64, Duration)> EdgeMeter<F> {
     }
 
     fn ended(&self, bytes: u64) {
-        let bytes = bytes + self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.streams_left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(first) = self.first.get()
         {
-            let took = first.elapsed();
-            self.transfer.add_duration(took);
-            (self.arrived)(bytes, took);
+            self.transfer.add_duration(first.elapsed());
+            // From the request: some of the rows were there when the first were read.
+            (self.arrived)(self.bytes.load(Ordering::Relaxed), self.requested.elapsed());
         }
     }
 }

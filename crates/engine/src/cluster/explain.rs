@@ -52,8 +52,13 @@ pub(crate) async fn explain(
             sum += batch?.num_rows() as u64;
         }
         (seconds, count) = (Some(began.elapsed().as_secs_f64()), Some(sum));
-        shown = measured(plan.clone()).await?;
-        cluster.facts.learn(&shown);
+        match measured(plan.clone(), METRICS_TIMEOUT).await? {
+            Some(measured) => {
+                cluster.facts.learn(&measured, snapshot.nodes.len() * partitions);
+                shown = measured;
+            }
+            None => tracing::warn!("some nodes did not report their metrics"),
+        }
     }
     let mut found = Explained {
         seconds,
@@ -75,16 +80,13 @@ pub(crate) async fn explain(
     Ok(found)
 }
 
-/// A plan that has run, with what its operators measured on all nodes.
-pub(super) async fn measured(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let measured = rewrite_distributed_plan_with_metrics(plan.clone(), DistributedMetricsFormat::PerTask);
-    match tokio::time::timeout(METRICS_TIMEOUT, measured).await {
-        Ok(measured) => measured,
-        Err(_) => {
-            tracing::warn!("some nodes did not report their metrics");
-            Ok(plan)
-        }
-    }
+/// A plan that has run, with what its operators measured; `None` if a node has not reported it within this time.
+pub(super) async fn measured(
+    plan: Arc<dyn ExecutionPlan>,
+    timeout: Duration,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let measured = rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::PerTask);
+    tokio::time::timeout(timeout, measured).await.ok().transpose()
 }
 
 /// Explains a stage and its inputs; the inputs come first.

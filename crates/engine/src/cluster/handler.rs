@@ -1,6 +1,7 @@
 //! Answers the requests of other nodes.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow_schema::{Field, Schema};
 use datafusion::error::Result as DataFusionResult;
@@ -19,7 +20,7 @@ use prost::Message as _;
 use url::Url;
 
 use super::Cluster;
-use super::links::{PROBE_BYTES_MAX, PROBE_MESSAGES_MAX};
+use super::links::PROBE_BYTES_MAX;
 use super::metrics::TaskReport;
 use super::request::{
     Change, Execute, Head, Key, Probe, Request, RequestKind, Scan, SetPlan, Watch, malformed,
@@ -30,6 +31,9 @@ use crate::meter::{metered, metered_batches};
 use crate::remote::with_schema;
 use crate::stop::StopFlag;
 use crate::threads::QueryPhase;
+
+/// Counted for each message of a probe, however small.
+const PROBE_BYTES_MIN: u32 = 4 << 10;
 
 tokio::task_local! {
     /// The stop flag of the part whose plan is being accepted.
@@ -49,7 +53,7 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer
         Some(RequestKind::Change(change)) => {
             return self::change(cluster, &change).await.map_err(|error| error.to_failure());
         }
-        Some(RequestKind::Probe(probe)) => return self::probe(probe),
+        Some(RequestKind::Probe(probe)) => return self::probe(cluster, probe),
         Some(kind) => kind,
         None => return Err(Failure::new(ErrorCode::Protocol, "empty request")),
     };
@@ -80,8 +84,12 @@ fn watched(cluster: &Arc<Cluster>, watch: &Watch) -> Result<Answer, Failure> {
 }
 
 /// Messages of random bytes, which no codec makes smaller.
-fn probe(probe: Probe) -> Result<Answer, Failure> {
-    if probe.messages > PROBE_MESSAGES_MAX || probe.bytes > PROBE_BYTES_MAX {
+fn probe(cluster: &Cluster, probe: Probe) -> Result<Answer, Failure> {
+    if !cluster.links.admits(probe.measurement, Instant::now()) {
+        let failure = Failure::new(ErrorCode::Limit, "another node measures its link to this one");
+        return Err(Failure { retryable: true, ..failure });
+    }
+    if u64::from(probe.messages) * u64::from(probe.bytes.max(PROBE_BYTES_MIN)) > PROBE_BYTES_MAX {
         return Err(Failure::new(ErrorCode::Protocol, "a probe of too many bytes"));
     }
     let message = move |_| {

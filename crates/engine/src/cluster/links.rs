@@ -1,28 +1,38 @@
 //! What is known of the links between nodes.
 //!
 //! Each node measures what it receives from each other node, and announces it in its description. A link is
-//! measured when its nodes meet, and again when the measurement is old and the node has nothing else to do.
-//! Rows that arrive faster than what was measured raise the rate at once.
+//! measured when its nodes meet, and again when the measurement is old, less often while queries run. Rows that
+//! arrive faster than what was measured raise the rate at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lightship_wire::Codec;
-use lightship_wire::control::Plan;
+use lightship_wire::control::{ErrorCode, Plan};
 
 use super::Cluster;
 use super::cost::rates::ProcessorRates;
 use super::peer::Peer;
 use super::request::{LinkEntry, Probe, RequestKind};
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// How often it is checked whether a link is to be measured.
-const PERIOD: Duration = Duration::from_secs(1);
-/// A measurement is repeated after this long.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A measurement is repeated after this long, or up to twice as long.
 const AGE_MAX: Duration = Duration::from_secs(30);
-/// A failed measurement is repeated after this long.
+/// The same while queries run.
+const AGE_MAX_BUSY: Duration = Duration::from_secs(300);
+/// Until a first measurement succeeds, it is tried again after this long.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The same if the other node takes part in another measurement.
+const PAUSE_BUSY: Duration = Duration::from_millis(250);
+/// A measurement has ended if no probe came for this long.
+const MEASUREMENT_ENDS: Duration = Duration::from_millis(500);
+/// A node that takes longer to answer all probes is left out.
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Smaller changes of a rate are not news to other nodes, which would be sent a description for each.
+const NEWS: f64 = 0.2;
 /// Small messages that are sent together to measure the cost of one more.
 const SMALL_MESSAGES: u32 = 32;
 const SMALL_BYTES: u32 = 64;
@@ -34,9 +44,8 @@ const LONG_ENOUGH: Duration = Duration::from_millis(20);
 const ARRIVED_BYTES_MIN: u64 = 1 << 20;
 /// A link that carries 1 MiB in this time is not what a query waits for.
 const SHORT_ENOUGH: Duration = Duration::from_millis(2);
-/// The most that a probe may request.
-pub(super) const PROBE_BYTES_MAX: u32 = 4 << 20;
-pub(super) const PROBE_MESSAGES_MAX: u32 = 1024;
+/// The most bytes that a probe may request, in all its messages.
+pub(super) const PROBE_BYTES_MAX: u64 = 4 << 20;
 
 /// What was measured of a link, in the direction in which rows go.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,10 +59,12 @@ pub(crate) struct LinkCost {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct Measurement {
     cost: Option<LinkCost>,
     /// When it was last measured, or that was tried.
     at: Instant,
+    /// When it is measured again.
+    after: Duration,
 }
 
 impl From<&LinkEntry> for LinkCost {
@@ -68,17 +79,33 @@ impl From<&LinkEntry> for LinkCost {
 
 /// What a node has measured of the links to it, by the node that sends.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<BTreeMap<String, Known>>);
+pub(crate) struct Links {
+    measured: Mutex<BTreeMap<String, Measurement>>,
+    /// The measurement of another node that this one takes part in, and when its last probe came.
+    admitted: Mutex<Option<(u64, Instant)>>,
+}
 
 impl Links {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Measurement>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What other nodes are told: two digits are enough, so that small changes are not worth a message.
-    pub(crate) fn entries(&self) -> Vec<LinkEntry> {
+    /// Whether this node takes part in a measurement of another node: two at a time would share its link.
+    pub(super) fn admits(&self, measurement: u64, now: Instant) -> bool {
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = admitted.is_some_and(|(other, at)| {
+            other != measurement && now.saturating_duration_since(at) < MEASUREMENT_ENDS
+        });
+        if !is_other {
+            *admitted = Some((measurement, now));
+        }
+        !is_other
+    }
+
+    /// What other nodes are told.
+    fn entries(&self) -> Vec<LinkEntry> {
         let known = self.lock();
-        let entry = |(from, known): (&String, &Known)| {
+        let entry = |(from, known): (&String, &Measurement)| {
             let cost = known.cost?;
             Some(LinkEntry {
                 from: from.clone(),
@@ -90,8 +117,8 @@ impl Links {
         known.iter().filter_map(entry).collect()
     }
 
-    /// Rows have arrived from a node. The link carries at least what they show; it may carry more, because the
-    /// rows may have had to be computed first.
+    /// Rows have arrived from a node, `took` after they were requested. The link carries at least what they show;
+    /// it may carry more, because the rows may have had to be computed first.
     pub(crate) fn arrived(&self, from: &str, bytes: u64, took: Duration) {
         if bytes < ARRIVED_BYTES_MIN || took < LONG_ENOUGH {
             return;
@@ -103,70 +130,97 @@ impl Links {
         }
     }
 
-    /// The nodes whose links are to be measured, and those that are gone are forgotten.
-    fn due<'a>(&self, peers: &'a [Arc<Peer>], now: Instant) -> Vec<&'a Arc<Peer>> {
+    /// The nodes whose links are to be measured. Those that are gone are forgotten. While queries run, they would
+    /// make a link look slow, and a measurement would delay them.
+    fn due(&self, peers: &[Arc<Peer>], is_busy: bool, now: Instant) -> Vec<Arc<Peer>> {
         let mut known = self.lock();
         known.retain(|name, _| peers.iter().any(|peer| peer.name == *name));
         let is_due = |peer: &&Arc<Peer>| {
             known.get(&peer.name).is_none_or(|known| {
-                let age = if known.cost.is_some() { AGE_MAX } else { PAUSE };
-                now.saturating_duration_since(known.at) >= age
+                let after = if is_busy && known.cost.is_some() { AGE_MAX_BUSY } else { known.after };
+                now.saturating_duration_since(known.at) >= after
             })
         };
-        peers.iter().filter(is_due).collect()
+        peers.iter().filter(is_due).cloned().collect()
     }
 
-    fn set(&self, from: &str, cost: Option<LinkCost>) {
+    /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether other nodes are to be told.
+    fn set(&self, from: &str, cost: Option<LinkCost>, after: Duration) -> bool {
         let mut all = self.lock();
         let before = all.get(from).and_then(|known| known.cost);
-        // A link that failed now may carry rows again in a moment.
-        all.insert(from.to_owned(), Known { cost: cost.or(before), at: Instant::now() });
+        let is_news = match (before, cost) {
+            (Some(before), Some(now)) => {
+                let ratio = now.bytes_per_second / before.bytes_per_second;
+                !(1.0 - NEWS..=1.0 / (1.0 - NEWS)).contains(&ratio)
+            }
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        // What is not told is not stored, so that small changes add up. A link that failed now may carry rows again
+        // in a moment.
+        let cost = if is_news { cost } else { before };
+        // Nodes that start together do not measure together for ever.
+        let after = after.mul_f64(1.0 + fastrand::f64());
+        all.insert(from.to_owned(), Measurement { cost, at: Instant::now(), after });
+        is_news
     }
 }
 
 /// Measures links until this node stops.
 pub(super) async fn follow(cluster: Weak<Cluster>) {
-    if let Some(cluster) = cluster.upgrade() {
-        let measuring = ProcessorRates::of_this_machine(&cluster.threads).await;
-        match measuring {
-            Ok(rates) => cluster.members.announce_processor(rates.into()),
-            Err(error) => tracing::warn!(%error, "the processor could not be measured"),
-        }
+    let Some(threads) = cluster.upgrade().map(|cluster| cluster.threads.clone()) else { return };
+    let rates = ProcessorRates::of_this_machine(&threads).await;
+    drop(threads);
+    match (rates, cluster.upgrade()) {
+        (Ok(rates), Some(cluster)) => cluster.members.announce_processor(rates.into()),
+        (Err(error), _) => tracing::warn!(%error, "the processor could not be measured"),
+        (_, None) => return,
     }
     let mut pause = tokio::time::interval(PERIOD);
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pause.tick().await;
-        let Some(cluster) = cluster.upgrade() else { return };
-        let peers = cluster.members.met();
-        let due = cluster.links.due(&peers, Instant::now());
-        for peer in &due {
-            // Rows of queries would make the link look slow, and have it themselves.
-            if cluster.queries.parts() > 0 && cluster.links.lock().contains_key(&peer.name) {
-                continue;
-            }
-            let measured = measure(peer).await;
-            if let Err(error) = &measured {
-                tracing::debug!(node = peer.name, %error, "the link could not be measured");
-            }
-            cluster.links.set(&peer.name, measured.ok());
+        let Some(strong) = cluster.upgrade() else { return };
+        let mut due = strong.links.due(&strong.members.met(), strong.queries.parts() > 0, Instant::now());
+        drop(strong);
+        // So that nodes that start together do not all ask the same one first.
+        fastrand::shuffle(&mut due);
+        let mut is_news = false;
+        for peer in due {
+            let measured = tokio::time::timeout(MEASURE_TIMEOUT, measure(&peer)).await;
+            let (cost, after) = match measured {
+                Ok(Ok(cost)) => (Some(cost), AGE_MAX),
+                Ok(Err(error)) => {
+                    let is_busy =
+                        matches!(&error, EngineError::Remote(failure) if failure.code == ErrorCode::Limit);
+                    tracing::debug!(node = peer.name, %error, "the link was not measured");
+                    (None, if is_busy { PAUSE_BUSY } else { PAUSE })
+                }
+                Err(_) => {
+                    tracing::debug!(node = peer.name, "the node did not answer a probe");
+                    (None, PAUSE)
+                }
+            };
+            let Some(strong) = cluster.upgrade() else { return };
+            is_news |= strong.links.set(&peer.name, cost, after);
         }
-        if !due.is_empty() {
-            cluster.members.announce_links(cluster.links.entries());
+        if is_news && let Some(strong) = cluster.upgrade() {
+            strong.members.announce_links(strong.links.entries());
         }
     }
 }
 
 /// Measures the link from a node.
 async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
+    let measurement = fastrand::u64(..);
+    let probe = |messages, bytes| self::probe(peer, Probe { messages, bytes, measurement });
     // The connection may have to be opened first.
-    probe(peer, 1, SMALL_BYTES).await?;
-    let (first, small) =
-        (probe(peer, 1, SMALL_BYTES).await?, probe(peer, SMALL_MESSAGES, SMALL_BYTES).await?);
+    probe(1, SMALL_BYTES).await?;
+    let (first, small) = (probe(1, SMALL_BYTES).await?, probe(SMALL_MESSAGES, SMALL_BYTES).await?);
     let message = small.saturating_sub(first) / (SMALL_MESSAGES - 1);
     let (mut bytes_per_second, mut before) = (f64::INFINITY, (SMALL_BYTES, first));
     for bytes in LARGE_BYTES {
-        let took = probe(peer, 1, bytes).await?;
+        let took = probe(1, bytes).await?;
         let more = took.saturating_sub(before.1);
         if !more.is_zero() {
             bytes_per_second = f64::from(bytes - before.0) / more.as_secs_f64();
@@ -187,7 +241,8 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
 }
 
 /// The time from a request of messages to the last of them.
-async fn probe(peer: &Arc<Peer>, messages: u32, bytes: u32) -> Result<Duration> {
+async fn probe(peer: &Arc<Peer>, probe: Probe) -> Result<Duration> {
+    let Probe { messages, bytes, .. } = probe;
     let plan = Plan {
         codec: Some(Codec::None),
         // A message for each row, and all at once.
@@ -197,7 +252,7 @@ async fn probe(peer: &Arc<Peer>, messages: u32, bytes: u32) -> Result<Duration> 
         ..Plan::default()
     };
     let began = Instant::now();
-    let mut reply = peer.request(RequestKind::Probe(Probe { messages, bytes }), plan, None).await?;
+    let mut reply = peer.request(RequestKind::Probe(probe), plan, None).await?;
     while reply.next().await?.is_some() {}
     Ok(began.elapsed())
 }
@@ -230,14 +285,27 @@ mod tests {
         links.arrived("a:1", 10 << 20, second);
         assert!(links.entries().is_empty());
         let cost = LinkCost { bytes_per_second: 1e6, first_message_seconds: 1e-4, message_seconds: 1e-6 };
-        links.set("a:1", Some(cost));
+        assert!(links.set("a:1", Some(cost), AGE_MAX));
         links.arrived("a:1", 2_340_000, second);
         links.arrived("a:1", 1_500_000, second);
         // A few bytes show nothing.
         links.arrived("a:1", 30_000, second / 1000);
         assert_eq!(links.entries()[0].bytes_per_second, 2_300_000);
         // What was known is kept when a measurement fails.
-        links.set("a:1", None);
+        assert!(!links.set("a:1", None, PAUSE));
         assert_eq!(links.entries().len(), 1);
+        // Small changes are not told, large ones are.
+        let changed =
+            |bytes_per_second| links.set("a:1", Some(LinkCost { bytes_per_second, ..cost }), AGE_MAX);
+        assert!(!changed(2.1e6) && !changed(2.7e6) && changed(1.1e6) && changed(1.5e6));
+    }
+
+    #[test]
+    fn a_node_takes_part_in_one_measurement_at_a_time() {
+        let (links, now) = (Links::default(), Instant::now());
+        assert!(links.admits(1, now));
+        assert!(!links.admits(2, now + MEASUREMENT_ENDS / 2));
+        assert!(links.admits(1, now + MEASUREMENT_ENDS));
+        assert!(links.admits(2, now + MEASUREMENT_ENDS * 3));
     }
 }

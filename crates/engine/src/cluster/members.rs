@@ -10,7 +10,7 @@ mod roster;
 mod store;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,8 +40,6 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) url: Url,
     pub(crate) tables: Vec<Table>,
-    /// What it has measured of the links to it.
-    pub(crate) links: Vec<LinkEntry>,
     /// What it has measured of its processor.
     pub(crate) processor: Option<ProcessorEntry>,
 }
@@ -69,25 +67,53 @@ pub(crate) struct Snapshot {
     pub(crate) incomplete: Option<Failure>,
     /// Nodes that were removed from the cluster.
     pub(crate) removed: Vec<String>,
+    /// What was measured of links, by the places of their ends in `nodes`: from, to.
+    pub(crate) links: HashMap<(usize, usize), LinkCost>,
+    /// Bytes a second that each of `nodes` sends and receives.
+    pub(crate) capacities: Vec<f64>,
 }
 
 impl Snapshot {
-    /// What was measured of a link; `None` if it was not measured yet, or is none.
+    /// What was measured of a link; `None` if it was not measured yet, or `from` is `to`.
     pub(crate) fn link(&self, from: &str, to: &str) -> Option<LinkCost> {
-        let to = self.nodes.iter().find(|node| node.name == to)?;
-        to.links.iter().find(|link| link.from == from).map(LinkCost::from)
+        self.links.get(&(self.place(from)?, self.place(to)?)).copied()
+    }
+
+    /// All links that were measured: from, to, and the cost.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (&str, &str, LinkCost)> {
+        let name = |place: usize| self.nodes[place].name.as_str();
+        self.links.iter().map(move |((from, to), cost)| (name(*from), name(*to), *cost))
     }
 
     /// Bytes a second that a node receives, or sends if that is less. Its own link is as fast as the fastest of
     /// its links to others, each of which may be slower because of the other node.
     pub(crate) fn capacity(&self, node: &str) -> f64 {
-        let others = || self.nodes.iter().filter(|other| other.name != node);
-        let fastest = |rates: &mut dyn Iterator<Item = LinkCost>| {
-            rates.map(|link| link.bytes_per_second).reduce(f64::max).unwrap_or(LINK_UNKNOWN)
-        };
-        let received = fastest(&mut others().filter_map(|other| self.link(&other.name, node)));
-        let sent = fastest(&mut others().filter_map(|other| self.link(node, &other.name)));
-        received.min(sent)
+        self.place(node).and_then(|place| self.capacities.get(place)).copied().unwrap_or(LINK_UNKNOWN)
+    }
+
+    /// The number of a node in `nodes`, which are sorted.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()
+    }
+
+    /// Adds what nodes have measured, once all nodes are known and sorted.
+    fn set_links<'a>(&mut self, measured: impl Iterator<Item = (&'a str, &'a [LinkEntry])>) {
+        for (to, links) in measured {
+            let Some(to) = self.place(to) else { continue };
+            for link in links {
+                if let Some(from) = self.place(&link.from).filter(|from| *from != to) {
+                    self.links.insert((from, to), link.into());
+                }
+            }
+        }
+        let mut fastest = vec![[0.0_f64; 2]; self.nodes.len()];
+        for ((from, to), cost) in &self.links {
+            fastest[*from][0] = fastest[*from][0].max(cost.bytes_per_second);
+            fastest[*to][1] = fastest[*to][1].max(cost.bytes_per_second);
+        }
+        let known = |rate: f64| if rate > 0.0 { rate } else { LINK_UNKNOWN };
+        self.capacities =
+            fastest.into_iter().map(|[sent, received]| known(sent).min(known(received))).collect();
     }
 
     /// Why rows of a table in parts may be missing, if they may.
@@ -443,13 +469,8 @@ impl Members {
     /// The nodes as they are now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (links, processor) = self.measured().clone();
-        let own = Node {
-            name: self.me.clone(),
-            url: self.url.clone(),
-            tables: self.tables.clone(),
-            links,
-            processor,
-        };
+        let own =
+            Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone(), processor };
         let mut snapshot = Snapshot { nodes: vec![own], ..Snapshot::default() };
         // The roster is read first: a node that joins in between may be included early, but is never missing.
         let roster = self.state().members.clone();
@@ -461,7 +482,6 @@ impl Members {
                         name: name.clone(),
                         url: known.peer.url.clone(),
                         tables: description.tables.clone(),
-                        links: description.links.clone(),
                         processor: description.processor,
                     });
                     continue;
@@ -476,8 +496,13 @@ impl Members {
         for name in roster.members().filter(|name| *name != self.me && !all.contains_key(*name)) {
             snapshot.absent.push(self.absent(name, (MemberState::Connecting, None, None), true));
         }
-        drop(all);
         snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let others = all.iter().filter_map(|(name, known)| match &known.condition {
+            MemberStatus::Met(description) => Some((name.as_str(), description.links.as_slice())),
+            _ => None,
+        });
+        snapshot.set_links(others.chain([(self.me.as_str(), links.as_slice())]));
+        drop(all);
         snapshot.absent.sort_by(|a, b| a.name.cmp(&b.name));
         snapshot.incomplete = self.incomplete(&roster);
         snapshot.removed = roster.removed().map(str::to_owned).collect();

@@ -55,7 +55,7 @@ pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
 use self::cost::facts::Facts;
 use self::cost::rates::Rates;
-use self::cost::ways::{Choices, FastestWays};
+use self::cost::ways::{Choices, FastestStrategies};
 use self::exchange::Exchange;
 use self::links::Links;
 use self::members::{Members, MembersConfig};
@@ -87,6 +87,10 @@ pub(crate) const VERSION: &str = concat!(
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// No node takes longer to welcome another one.
 const WELCOME_TIMEOUT_MAX: Duration = Duration::from_secs(20);
+
+/// Queries that facts are learned from at a time: their plans are kept until all nodes have reported.
+const LEARNERS_MAX: usize = 16;
+const LEARN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The protocol that carries plans and rows between nodes. Membership always goes over Lightship's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -238,6 +242,8 @@ pub(crate) struct Cluster {
     queries: Arc<Queries>,
     /// What operators gave in earlier queries.
     facts: Arc<Facts>,
+    /// Permits for queries that facts are learned from.
+    learners: Arc<Semaphore>,
     /// What was measured of the links to this node.
     links: Links,
     /// Permits for queries that are planned here.
@@ -312,6 +318,7 @@ impl Cluster {
             exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
             facts: Arc::default(),
+            learners: Arc::new(Semaphore::new(LEARNERS_MAX)),
             links: Links::default(),
             query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
@@ -465,7 +472,7 @@ impl Cluster {
         config.options_mut().catalog.create_default_catalog_and_schema = true;
         let snapshot = Arc::new(self.members.snapshot());
         let choices = Arc::new(Choices::default());
-        let rule = FastestWays {
+        let rule = FastestStrategies {
             nodes: snapshot.nodes.len(),
             rates: Rates::of(&snapshot),
             facts: self.facts.clone(),
@@ -509,22 +516,27 @@ impl Cluster {
         plan: Arc<dyn ExecutionPlan>,
         rows: SendableRecordBatchStream,
     ) -> SendableRecordBatchStream {
-        if !plan.is::<DistributedExec>() {
+        let Some(place) =
+            self.learners.clone().try_acquire_owned().ok().filter(|_| plan.is::<DistributedExec>())
+        else {
             return rows;
-        }
+        };
+        let streams = self.members.met().len() + 1;
+        let streams = streams * self.local.context.state().config().target_partitions().max(2);
         let schema = rows.schema();
-        let learning = (rows, Some((self.facts.clone(), plan)));
-        let rows = futures::stream::unfold(learning, |(mut rows, mut learning)| async move {
+        let learning = (rows, Some((self.facts.clone(), plan, place)));
+        let rows = futures::stream::unfold(learning, move |(mut rows, mut learning)| async move {
             let batch = rows.next().await;
             match (&batch, learning.take()) {
                 (Some(Ok(_)), again) => learning = again,
                 // A plan that has failed has not given all its rows.
                 (Some(Err(_)), _) => {}
-                (None, Some((facts, plan))) => {
+                (None, Some((facts, plan, place))) => {
                     tokio::spawn(async move {
-                        if let Ok(measured) = explain::measured(plan).await {
-                            facts.learn(&measured);
+                        if let Ok(Some(measured)) = explain::measured(plan, LEARN_TIMEOUT).await {
+                            facts.learn(&measured, streams);
                         }
+                        drop(place);
                     });
                 }
                 (None, None) => {}
@@ -645,6 +657,13 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     use prost::Message as _;
 
     let _ = request::Description::decode(bytes);
+    let field = |name: &str, kind| arrow_schema::Field::new(name, kind, true);
+    let schema = arrow_schema::Schema::new(vec![
+        field("number", arrow_schema::DataType::Int64),
+        field("text", arrow_schema::DataType::Utf8),
+    ]);
+    let sent = cost::statistics::decode(bytes, &schema);
+    let _ = cost::statistics::of_table(&[sent.clone(), sent], &schema);
     if let Ok(request::Request { kind: Some(request::RequestKind::Finish(key)) }) =
         request::Request::decode(bytes)
     {

@@ -117,6 +117,9 @@ pub(crate) struct Probe {
     /// Of each message.
     #[prost(uint32, tag = "2")]
     pub(crate) bytes: u32,
+    /// A random number, the same in all probes of a measurement: a node takes part in one at a time.
+    #[prost(uint64, tag = "3")]
+    pub(crate) measurement: u64,
 }
 
 /// A node that belongs to the cluster, or was removed from it.

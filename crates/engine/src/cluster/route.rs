@@ -261,7 +261,7 @@ mod tests {
         let code_byte = 1e-9;
         assert_eq!(receivers(&[1.25e8; 4], code_byte), 4);
         assert_eq!(receivers(&[1.25e8, 1.25e8, 1.25e8, 1.25e7], code_byte), 3);
-        // Half the rate is not slow enough: three nodes would take as long.
+        // Three quarters of the rate are not slow enough: three nodes would take as long.
         assert_eq!(receivers(&[1.25e8, 1.25e8, 1.25e8, 0.9e8], code_byte), 4);
         assert_eq!(receivers(&[1e9], code_byte), 1);
         assert_eq!(receivers(&[], code_byte), 1);
@@ -272,7 +272,6 @@ mod tests {
             name: (*name).into(),
             url: Url::parse(&format!("lightship://{name}")).unwrap(),
             tables: Vec::new(),
-            links: Vec::new(),
             processor: None,
         };
         Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() }

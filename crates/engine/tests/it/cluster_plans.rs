@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use lightship_engine::{Explained, Way};
+use lightship_engine::{Explained, Strategy};
 use lightship_testkit::results::{Order, difference};
 
 use crate::cluster::{explained, three};
@@ -48,12 +48,12 @@ async fn each_join_runs_the_way_that_is_expected_to_be_the_fastest() {
     let (_folder, _, nodes) = three().await;
     for (sql, way) in [
         // Few rows are sent to all nodes, many are divided.
-        ("select count(*) from lineitem join supplier on l_suppkey = s_suppkey", Way::BroadcastLeft),
-        ("select count(*) from lineitem join partsupp on l_partkey = ps_partkey", Way::Repartition),
+        ("select count(*) from lineitem join supplier on l_suppkey = s_suppkey", Strategy::BroadcastLeft),
+        ("select count(*) from lineitem join partsupp on l_partkey = ps_partkey", Strategy::Repartition),
     ] {
         let plan = explain(&nodes[1], &format!("explain {sql}")).await;
         let [choice] = plan.choices.as_slice() else { panic!("{plan:#?}") };
-        assert_eq!(choice.ways[0].way, way, "{choice:#?}");
+        assert_eq!(choice.ways[0].strategy, way, "{choice:#?}");
         assert!(choice.ways.iter().all(|other| other.seconds() >= choice.ways[0].seconds()), "{choice:#?}");
     }
 }
@@ -63,18 +63,19 @@ async fn rows_of_as_many_groups_are_aggregated_once() {
     let (_folder, _, nodes) = three().await;
     let sql = "select l_orderkey, l_linenumber, sum(l_quantity), count(distinct l_partkey) from lineitem \
                group by l_orderkey, l_linenumber order by 1, 2";
-    let ways = |plan: &Explained| plan.choices.iter().map(|choice| choice.ways[0].way).collect::<Vec<_>>();
+    let ways =
+        |plan: &Explained| plan.choices.iter().map(|choice| choice.ways[0].strategy).collect::<Vec<_>>();
     let before = nodes[2].query(sql).await.unwrap();
     explain(&nodes[2], &format!("explain analyze {sql}")).await;
     let plan = explain(&nodes[2], &format!("explain {sql}")).await;
-    assert!(ways(&plan).contains(&Way::AggregateOnce), "{plan:#?}");
+    assert!(ways(&plan).contains(&Strategy::AggregateOnce), "{plan:#?}");
     let after = nodes[2].query(sql).await.unwrap();
     assert_eq!(difference(&before, &after, Order::Kept), None);
     // Few groups are worth it.
     let sql = "select l_returnflag, count(*) from lineitem group by l_returnflag";
     explain(&nodes[2], &format!("explain analyze {sql}")).await;
     let plan = explain(&nodes[2], &format!("explain {sql}")).await;
-    assert_eq!(ways(&plan), [Way::AggregateTwice], "{plan:#?}");
+    assert_eq!(ways(&plan), [Strategy::AggregateTwice], "{plan:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,4 +95,25 @@ async fn all_links_between_nodes_are_measured() {
             assert!(values.iter().flatten().all(|value| value > 0.0), "{batch:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_learned_from_rows_that_a_limit_left_out() {
+    let (_folder, _, nodes) = three().await;
+    let join = "from lineitem join orders on l_orderkey = o_orderkey where l_comment like '%e%'";
+    let whole = format!("explain select l_orderkey, o_comment {join}");
+    let rows = |plan: &Explained| plan.choices.iter().map(|choice| choice.rows.clone()).collect::<Vec<_>>();
+    let before = explain(&nodes[0], &whole).await;
+    for limited in [
+        format!("select l_orderkey, o_comment {join} limit 3"),
+        format!("select count(*) from (select l_orderkey {join} limit 3) as few"),
+        // No row of the left side is found, so that the right side is not read.
+        "select count(*) from nation join lineitem on n_nationkey = l_orderkey where n_name = 'NOWHERE'"
+            .into(),
+    ] {
+        explain(&nodes[0], &format!("explain analyze {limited}")).await;
+    }
+    let after = explain(&nodes[0], &whole).await;
+    assert!(!rows(&before).is_empty());
+    assert_eq!(rows(&before), rows(&after));
 }

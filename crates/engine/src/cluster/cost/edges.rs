@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{NetworkBoundaryExt, NetworkShuffleExec, Stage};
 
 use super::estimate::Estimate;
-use super::facts::{Facts, Sent};
+use super::facts::{Facts, WireCost};
 use super::identity::{identity, keeps_rows};
 use crate::cluster::members::Snapshot;
 use crate::cluster::route;
@@ -24,7 +24,8 @@ pub(crate) struct Prediction<'a> {
     pub(crate) partitions: usize,
 }
 
-struct Explored {
+/// A subplan.
+struct Subplan {
     identity: u64,
     estimate: Estimate,
 }
@@ -43,7 +44,7 @@ impl Prediction<'_> {
         stage: usize,
         nodes: &[String],
         edges: &mut Vec<ExpectedEdge>,
-    ) -> Result<Explored> {
+    ) -> Result<Subplan> {
         if let Some(boundary) = plan.as_network_boundary()
             && let Stage::Local(input) = boundary.input_stage()
         {
@@ -58,17 +59,17 @@ impl Prediction<'_> {
             inputs.push(self.explore(child, stage, nodes, edges)?);
         }
         let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
-        let identity = identity(plan.as_ref(), &identities);
+        let streams = nodes.len() * self.partitions;
+        let identity = identity(plan.as_ref(), &identities, self.snapshot.nodes.len() * self.partitions);
         let is_same = keeps_rows(plan.as_ref())
             && inputs.len() == 1
             && plan.children().first().is_some_and(|child| child.schema() == plan.schema());
         if is_same && let Some(input) = inputs.pop() {
-            return Ok(Explored { identity, ..input });
+            return Ok(Subplan { identity, ..input });
         }
         let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
-        let streams = nodes.len() * self.partitions;
-        let estimate = Estimate::of(plan.as_ref(), &estimates, streams, self.facts.get(identity));
-        Ok(Explored { identity, estimate })
+        let estimate = Estimate::of(plan.as_ref(), &estimates, streams, self.facts.rows(identity));
+        Ok(Subplan { identity, estimate })
     }
 
     /// The edges between two stages.
@@ -78,7 +79,7 @@ impl Prediction<'_> {
         (from_stage, from): (usize, &[String]),
         (to_stage, to): (usize, &[String]),
         estimate: &Estimate,
-        before: Option<Sent>,
+        before: Option<WireCost>,
         edges: &mut Vec<ExpectedEdge>,
     ) {
         let Some(rows) = estimate.rows() else { return };

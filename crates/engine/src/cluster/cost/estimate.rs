@@ -8,8 +8,6 @@ use datafusion::common::stats::Precision;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs};
 
-use super::facts::Fact;
-
 /// Bytes of a value of variable length whose column has no statistics.
 const VARIABLE_BYTES: f64 = 16.0;
 
@@ -24,7 +22,12 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// The estimate for an operator, from those of its inputs, and from what it gave before. `streams` is the
     /// number of partitions in all tasks together.
-    pub(crate) fn of(plan: &dyn ExecutionPlan, inputs: &[&Self], streams: usize, fact: Option<Fact>) -> Self {
+    pub(crate) fn of(
+        plan: &dyn ExecutionPlan,
+        inputs: &[&Self],
+        streams: usize,
+        rows_before: Option<f64>,
+    ) -> Self {
         let schema = plan.schema();
         let below: Vec<_> = inputs.iter().map(|input| input.statistics.clone()).collect();
         let statistics = plan.statistics_from_inputs(&below, &StatisticsArgs::new());
@@ -33,7 +36,7 @@ impl Estimate {
         if statistics.column_statistics.len() != schema.fields().len() {
             statistics.column_statistics = Statistics::unknown_column(&schema);
         }
-        // Before the number of rows is replaced, of which the bytes of columns are.
+        // Widths first: the bytes of columns are those of the estimated rows.
         let widths = schema.fields().iter().enumerate().map(|(index, field)| {
             let mut children = plan.children().into_iter().zip(inputs);
             let known = children.find_map(|(child, input)| input.width(&child.schema(), field));
@@ -59,8 +62,8 @@ impl Estimate {
             let partial = partial_groups(*groups as f64, rows, streams as f64);
             statistics.num_rows = Precision::Inexact(partial as usize);
         }
-        if let Some(fact) = fact {
-            statistics.num_rows = Precision::Inexact(fact.rows as usize);
+        if let Some(rows) = rows_before {
+            statistics.num_rows = Precision::Inexact(rows as usize);
         }
         if let Some(&rows) = statistics.num_rows.get_value() {
             for column in &mut statistics.column_statistics {
@@ -97,8 +100,9 @@ fn partial_groups(groups: f64, rows: f64, streams: f64) -> f64 {
     if groups < 1.0 || streams < 1.0 {
         return groups;
     }
-    // Of `groups` equally likely values, this many are expected among the rows of a stream.
-    let seen = groups * (1.0 - (1.0 - 1.0 / groups).powf(rows / streams));
+    // Of `groups` equally likely values, `groups (1 - (1 - 1 / groups)^n)` are expected among n rows, which is
+    // computed so that it is right for very many groups.
+    let seen = -groups * (rows / streams * (-1.0 / groups).ln_1p()).exp_m1();
     (seen * streams).min(rows)
 }
 
@@ -123,5 +127,7 @@ mod tests {
         assert!(many > 4.5e6 && many < 6e6, "{many}");
         assert!(partial_groups(1e9, 100.0, 8.0) <= 100.0);
         assert_eq!(partial_groups(0.0, 100.0, 8.0), 0.0);
+        assert!((partial_groups(1.0, 100.0, 8.0) - 8.0).abs() < 1e-6);
+        assert!((partial_groups(1e18, 6e6, 8.0) - 6e6).abs() < 1.0);
     }
 }

@@ -5,24 +5,42 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec};
 use datafusion_distributed::NetworkBoundaryExt;
 
-use super::identity::{identity, reads_all};
+use super::identity::{fetch, identity, reads_all};
 use crate::cluster::explain::{by_edge, by_task};
 
 /// Operators that are remembered; the oldest are forgotten first.
 const FACTS_MAX: usize = 4096;
+/// Sets of columns that are remembered of an operator.
+const COLUMNS_MAX: usize = 4;
+/// With more rows for each partition than this, hardly any has none.
+const FEW_ROWS: u64 = 16;
+
+/// What is remembered of operators, by their [`identity`].
+#[derive(Debug, Default)]
+pub(crate) struct Facts(Mutex<Store>);
+
+#[derive(Debug, Default)]
+struct Store {
+    facts: HashMap<u64, Fact>,
+    /// The operators, in the order in which they were first seen.
+    order: VecDeque<u64>,
+}
 
 /// What an operator gave when it last ran.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Fact {
-    pub(crate) rows: f64,
+#[derive(Debug, Default)]
+struct Fact {
+    /// If they were all read.
+    rows: Option<f64>,
+    /// What it took to send them to other nodes, by their columns.
+    sent: Vec<(u64, WireCost)>,
 }
 
 /// What it took to send the rows of an operator to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sent {
+pub(crate) struct WireCost {
     /// Bytes on the wire for a row.
     pub(crate) row_bytes: f64,
     /// Seconds for a row of an edge, from the first to the last: of the last run, and half as much of each
@@ -30,92 +48,97 @@ pub(crate) struct Sent {
     pub(crate) row_seconds: f64,
 }
 
-/// What is known of operators, by their [`identity`].
-#[derive(Debug, Default)]
-pub(crate) struct Facts(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    facts: HashMap<u64, Fact>,
-    /// What was sent between nodes, by the operator that gave the rows and their columns.
-    sent: HashMap<(u64, u64), Sent>,
-    order: VecDeque<u64>,
-}
-
 impl Facts {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, Store> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, identity: u64) -> Option<Fact> {
-        self.lock().facts.get(&identity).copied()
+    /// Rows of an operator, in all its tasks together.
+    pub(crate) fn rows(&self, identity: u64) -> Option<f64> {
+        self.lock().facts.get(&identity)?.rows
     }
 
     /// What it took to send the rows of the operator, with these columns.
-    pub(crate) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan) -> Option<Sent> {
-        self.lock().sent.get(&(identity, columns(plan))).copied()
+    pub(crate) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan) -> Option<WireCost> {
+        let columns = columns(plan);
+        let known = self.lock();
+        let sent = &known.facts.get(&identity)?.sent;
+        sent.iter().find(|(known, _)| *known == columns).map(|(_, cost)| *cost)
     }
 
-    /// Learns from a plan that has run to its end, with its metrics.
-    pub(crate) fn learn(&self, plan: &Arc<dyn ExecutionPlan>) {
-        self.visit(plan, true);
+    /// Learns from a plan that has run to its end, with its metrics. `streams` is the number of partitions of a
+    /// stage in all its tasks together.
+    pub(crate) fn learn(&self, plan: &Arc<dyn ExecutionPlan>, streams: usize) {
+        self.visit(plan, true, streams);
     }
 
     /// Learns from a subplan. `whole` says whether all its rows were read.
-    fn visit(&self, plan: &Arc<dyn ExecutionPlan>, whole: bool) -> Seen {
-        let whole_below = reads_all(plan.as_ref()) || (whole && plan.fetch().is_none());
+    fn visit(&self, plan: &Arc<dyn ExecutionPlan>, whole: bool, streams: usize) -> Seen {
+        let whole_below = reads_all(plan.as_ref()) || (whole && fetch(plan.as_ref()).is_none());
         let mut inputs: Vec<Seen> = Vec::new();
         for child in plan.children() {
-            // A join that has nothing to find does not read its other side.
-            let pointless =
-                plan.is::<HashJoinExec>() && inputs.first().is_some_and(|build| build.rows == Some(0));
-            inputs.push(self.visit(child, whole_below && !pointless));
+            // A join reads nothing of its right side where it has no row of its left side, in any partition.
+            let is_join = plan.is::<HashJoinExec>() || plan.is::<CrossJoinExec>();
+            let skips = is_join
+                && inputs
+                    .first()
+                    .is_some_and(|left| left.rows.is_none_or(|rows| rows < FEW_ROWS * streams as u64));
+            inputs.push(self.visit(child, whole_below && !skips, streams));
         }
         let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
-        let identity = identity(plan.as_ref(), &identities);
+        let identity = identity(plan.as_ref(), &identities, streams);
         let metrics = plan.metrics().unwrap_or_default();
-        if let (Some(boundary), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
+        if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
             let (mut rows, mut bytes, mut ns) = (0, 0, 0);
-            for sent in by_edge(&metrics).into_values().filter(|sent| sent.bytes > 0) {
-                rows += sent.rows;
-                bytes += sent.bytes;
-                ns += sent.transfer_ns;
+            for edge in by_edge(&metrics).into_values().filter(|edge| edge.bytes > 0) {
+                rows += edge.rows;
+                bytes += edge.bytes;
+                ns += edge.transfer_ns;
             }
-            if rows > 0 && boundary.input_stage().task_count() > 0 {
-                let key = (identity, columns(plan.as_ref()));
-                let row_seconds = ns as f64 / 1e9 / rows as f64;
-                let mut known = self.lock();
-                // Times vary from run to run, bytes do not.
-                let before = known.sent.get(&key).map_or(row_seconds, |sent| sent.row_seconds);
-                let row_seconds = (before + row_seconds) / 2.0;
-                known.sent.insert(key, Sent { row_bytes: bytes as f64 / rows as f64, row_seconds });
+            if rows > 0 {
+                let (row_bytes, row_seconds) = (bytes as f64 / rows as f64, ns as f64 / 1e9 / rows as f64);
+                self.lock().sent(identity, columns(plan.as_ref()), WireCost { row_bytes, row_seconds });
             }
             return Seen { identity, rows: input.rows };
         }
-        let measured = by_task(&metrics);
-        let rows = measured
-            .values()
-            .any(|task| task.has_rows)
-            .then(|| measured.values().map(|task| task.rows).sum::<u64>());
+        let tasks = by_task(&metrics);
+        let is_measured = tasks.values().any(|task| task.has_rows);
+        let rows = is_measured.then(|| tasks.values().map(|task| task.rows).sum::<u64>());
         let passed_on = inputs.iter().any(|input| input.identity == identity);
         if let Some(rows) = rows.filter(|_| whole && !passed_on) {
-            self.lock().insert(identity, Fact { rows: rows as f64 });
+            self.lock().of(identity).rows = Some(rows as f64);
         }
         let rows = rows.or_else(|| inputs.first().filter(|_| passed_on).and_then(|input| input.rows));
         Seen { identity, rows }
     }
 }
 
-impl Known {
-    fn insert(&mut self, identity: u64, fact: Fact) {
-        if self.facts.insert(identity, fact).is_none() {
+impl Store {
+    /// What is remembered of an operator, which it is from now on.
+    fn of(&mut self, identity: u64) -> &mut Fact {
+        if !self.facts.contains_key(&identity) {
             self.order.push_back(identity);
+            if self.order.len() > FACTS_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.facts.remove(&oldest);
+            }
         }
-        if self.order.len() > FACTS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.facts.remove(&oldest);
-            self.sent.retain(|(operator, _), _| *operator != oldest);
+        self.facts.entry(identity).or_default()
+    }
+
+    fn sent(&mut self, identity: u64, columns: u64, cost: WireCost) {
+        let sent = &mut self.of(identity).sent;
+        match sent.iter_mut().find(|(known, _)| *known == columns) {
+            // Times vary from run to run, bytes do not.
+            Some((_, known)) => {
+                let row_seconds = (known.row_seconds + cost.row_seconds) / 2.0;
+                *known = WireCost { row_seconds, ..cost };
+            }
+            None => {
+                sent.truncate(COLUMNS_MAX - 1);
+                sent.insert(0, (columns, cost));
+            }
         }
     }
 }
@@ -134,4 +157,22 @@ fn columns(plan: &dyn ExecutionPlan) -> u64 {
         (field.name(), field.data_type()).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_number_of_operators_is_remembered() {
+        let mut store = Store::default();
+        let cost = WireCost { row_bytes: 1.0, row_seconds: 1.0 };
+        for identity in 0..FACTS_MAX as u64 + 10 {
+            store.of(identity).rows = Some(1.0);
+            (0..20).for_each(|columns| store.sent(identity, columns, cost));
+        }
+        assert_eq!((store.facts.len(), store.order.len()), (FACTS_MAX, FACTS_MAX));
+        assert!(store.facts.values().all(|fact| fact.sent.len() == COLUMNS_MAX));
+        assert!(!store.facts.contains_key(&0) && store.facts.contains_key(&(FACTS_MAX as u64)));
+    }
 }

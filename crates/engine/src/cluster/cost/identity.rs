@@ -3,9 +3,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datafusion::common::JoinType;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::DistributedLeafExec;
@@ -13,10 +15,11 @@ use datafusion_distributed::DistributedLeafExec;
 use crate::cluster::shard::ShardScanExec;
 
 /// The number of an operator, from those of its inputs. Two operators with the same number give the same
-/// rows, whatever columns they have of them, in whatever order, and however they are divided.
-pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64]) -> u64 {
+/// rows, whatever columns they have of them, in whatever order, and however they are divided. `streams` is the
+/// number of partitions of a stage in all its tasks together.
+pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64], streams: usize) -> u64 {
     if let Some(leaf) = plan.downcast_ref::<DistributedLeafExec>() {
-        return identity(leaf.original().as_ref(), inputs);
+        return identity(leaf.original().as_ref(), inputs, streams);
     }
     if let Some(scan) = plan.downcast_ref::<ShardScanExec>() {
         return hash(("scan", scan.rows_read()));
@@ -30,11 +33,22 @@ pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64]) -> u64 {
         names.sort();
         let limit = format!("{:?}", aggregate.limit_options());
         // The second of two aggregations gives the rows that one alone gives.
-        let partial = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce);
+        let is_partial = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce);
+        let partial = is_partial.then_some(streams);
         return hash(("aggregate", partial, names, groups.groups(), limit, input));
     }
     if let (Some(filter), [input]) = (plan.downcast_ref::<FilterExec>(), inputs) {
-        return hash(("filter", unnumbered(&filter.predicate().to_string()), filter.fetch(), input));
+        return hash(("filter", unnumbered(&filter.predicate().to_string()), fetch(plan), input));
+    }
+    if let (Some(projection), [input]) = (plan.downcast_ref::<ProjectionExec>(), inputs)
+        && !projection.expr().iter().all(|output| {
+            output.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == output.alias)
+        })
+    {
+        // What follows can be conditions on these expressions.
+        let outputs =
+            projection.expr().iter().map(|output| unnumbered(&format!("{} {}", output.expr, output.alias)));
+        return hash(("projection", outputs.collect::<Vec<_>>(), input));
     }
     if let [input] = inputs
         && keeps_rows(plan)
@@ -60,14 +74,23 @@ pub(super) fn keeps_rows(plan: &dyn ExecutionPlan) -> bool {
             | "NetworkBroadcastExec"
             | "NetworkCoalesceExec"
             | "UntilErrorExec"
-            | "StoppableExec"
     );
-    by_name && plan.fetch().is_none()
+    by_name && fetch(plan).is_none()
+}
+
+/// The most rows that an operator gives. Operators with metrics are wrapped, and the wrapper has no limit.
+pub(super) fn fetch(mut plan: &dyn ExecutionPlan) -> Option<usize> {
+    while let Some(inner) = plan.downcast_delegate() {
+        plan = inner;
+    }
+    plan.fetch()
 }
 
 /// Whether an operator reads all rows of its inputs, whatever is read of its own.
 pub(crate) fn reads_all(plan: &dyn ExecutionPlan) -> bool {
-    plan.is::<SortExec>() || plan.is::<AggregateExec>()
+    let has_limit = |aggregate: &AggregateExec| aggregate.limit_options().is_some();
+    plan.is::<SortExec>()
+        || plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| !has_limit(aggregate))
 }
 
 /// A join gives the same rows when its sides are swapped.
@@ -89,7 +112,8 @@ fn of_join(join: &HashJoinExec, left: u64, right: u64) -> u64 {
         .collect();
     on.sort();
     let filter = join.filter().map(|filter| unnumbered(&filter.expression().to_string()));
-    hash((format!("{kind:?}"), sides, on, filter, join.fetch()))
+    let nulls = format!("{:?} {}", join.null_equality(), join.null_aware);
+    hash((format!("{kind:?}"), sides, on, filter, join.fetch(), nulls))
 }
 
 /// A text without the numbers of columns, which depend on the other columns: `a@1` becomes `a`.

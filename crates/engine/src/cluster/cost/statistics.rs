@@ -25,6 +25,9 @@ const SELECTIVITY: f64 = 0.2;
 /// assume too little is worse than too much: many rows that are taken for few are sent to all nodes.
 const SELECTIVITY_OF_VALUE: f64 = 0.05;
 
+/// No table has more rows or bytes, and sums of such counts don't overflow.
+const COUNT_MAX: usize = 1 << 48;
+
 /// Statistics as they are sent: without extremes of variable length, which can be long and which no estimate
 /// uses.
 pub(crate) fn encode(statistics: &Statistics) -> Vec<u8> {
@@ -48,7 +51,15 @@ fn short(value: &Precision<ScalarValue>) -> Precision<ScalarValue> {
 /// Statistics that another node has sent for a table of these columns. What does not fit is unknown.
 pub(crate) fn decode(bytes: &[u8], schema: &Schema) -> Statistics {
     let unknown = || Statistics::new_unknown(schema);
-    let Ok(sent) = protobuf::Statistics::decode(bytes) else { return unknown() };
+    let Ok(mut sent) = protobuf::Statistics::decode(bytes) else { return unknown() };
+    for column in &mut sent.column_stats {
+        // Nested values are decoded by code that trusts them.
+        column.sum_value = None;
+        for value in [&mut column.min_value, &mut column.max_value] {
+            let kept = value.as_ref().and_then(|value| value.val.as_ref()).is_some_and(is_plain);
+            value.take_if(|_| !kept);
+        }
+    }
     let Ok(mut sent) = Statistics::try_from(&sent) else { return unknown() };
     if sent.column_statistics.len() != schema.fields().len() {
         sent.column_statistics = unknown().column_statistics;
@@ -63,9 +74,39 @@ pub(crate) fn decode(bytes: &[u8], schema: &Schema) -> Statistics {
                 *value = Precision::Absent;
             }
         }
-        column.sum_value = Precision::Absent;
+        for count in [&mut column.null_count, &mut column.distinct_count, &mut column.byte_size] {
+            *count = count.map(|count| count.min(COUNT_MAX));
+        }
+    }
+    for count in [&mut sent.num_rows, &mut sent.total_byte_size] {
+        *count = count.map(|count| count.min(COUNT_MAX));
     }
     sent.to_inexact()
+}
+
+/// Whether a value is a number or a time.
+fn is_plain(value: &protobuf::ScalarValue) -> bool {
+    use protobuf::scalar_value::Value as V;
+    matches!(
+        value.value,
+        Some(
+            V::BoolValue(_)
+                | V::Int8Value(_)
+                | V::Int16Value(_)
+                | V::Int32Value(_)
+                | V::Int64Value(_)
+                | V::Uint8Value(_)
+                | V::Uint16Value(_)
+                | V::Uint32Value(_)
+                | V::Uint64Value(_)
+                | V::Float32Value(_)
+                | V::Float64Value(_)
+                | V::Decimal128Value(_)
+                | V::Date32Value(_)
+                | V::Date64Value(_)
+                | V::TimestampValue(_)
+        )
+    )
 }
 
 /// The statistics of a table, from those of its parts.

@@ -29,7 +29,7 @@ use super::estimate::Estimate;
 use super::facts::Facts;
 use super::identity::identity;
 use super::rates::Rates;
-use crate::explained::{Choice, Cost, Way};
+use crate::explained::{Choice, Cost, Strategy};
 
 /// Ways to run a subplan that are compared further up.
 const WAYS_MAX: usize = 4;
@@ -51,15 +51,26 @@ impl Choices {
 
 /// How a join can run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum JoinWay {
+enum JoinStrategy {
     BroadcastLeft,
     BroadcastRight,
     Repartition,
 }
 
+/// A way to run a join that has not been built.
+struct Candidate {
+    /// Which way of each input.
+    inputs: [usize; 2],
+    way: JoinStrategy,
+    /// Its cost, then those of the other ways.
+    costs: Vec<Cost>,
+    seconds: f64,
+    divided_by: Vec<Vec<usize>>,
+}
+
 /// The rule. It has to run before operators that divide rows are inserted.
 #[derive(Debug)]
-pub(crate) struct FastestWays {
+pub(crate) struct FastestStrategies {
     /// Nodes that run a query.
     pub(crate) nodes: usize,
     pub(crate) rates: Rates,
@@ -67,7 +78,7 @@ pub(crate) struct FastestWays {
     pub(crate) choices: Arc<Choices>,
 }
 
-impl PhysicalOptimizerRule for FastestWays {
+impl PhysicalOptimizerRule for FastestStrategies {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -92,7 +103,7 @@ impl PhysicalOptimizerRule for FastestWays {
     }
 
     fn name(&self) -> &'static str {
-        "fastest_ways"
+        "fastest_strategies"
     }
 
     fn schema_check(&self) -> bool {
@@ -102,7 +113,7 @@ impl PhysicalOptimizerRule for FastestWays {
 
 /// A way to run a subplan.
 #[derive(Clone)]
-struct Planned {
+struct SubplanWay {
     plan: Arc<dyn ExecutionPlan>,
     /// Seconds of all joins in it.
     seconds: f64,
@@ -112,14 +123,14 @@ struct Planned {
 }
 
 /// A subplan, and the ways to run it.
-struct Explored {
+struct Subplan {
     identity: u64,
     estimate: Estimate,
     /// Whether the number of rows was measured.
     is_measured: bool,
     /// The rows that a first aggregation gets.
     whole: Option<Given>,
-    ways: Vec<Planned>,
+    ways: Vec<SubplanWay>,
 }
 
 /// What it costs to bring the rows of each group together.
@@ -140,17 +151,17 @@ struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    fn explore(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Explored> {
+    fn explore(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Subplan> {
         let inputs = plan.children().into_iter().map(|child| self.explore(child));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
-        let identity = identity(plan.as_ref(), &identities);
-        let fact = self.facts.get(identity);
-        let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
         let streams = self.nodes as usize * self.threads;
-        let estimate = Estimate::of(plan.as_ref(), &estimates, streams, fact);
+        let identity = identity(plan.as_ref(), &identities, streams);
+        let rows_before = self.facts.rows(identity);
+        let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
+        let estimate = Estimate::of(plan.as_ref(), &estimates, streams, rows_before);
         let ways = match inputs.as_slice() {
-            [] => vec![Planned {
+            [] => vec![SubplanWay {
                 plan: plan.clone(),
                 seconds: 0.0,
                 divided_by: Vec::new(),
@@ -169,11 +180,17 @@ impl Pricing<'_> {
         let aggregate = plan.downcast_ref::<AggregateExec>();
         let is_first = aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial);
         let whole = estimates.first().filter(|_| is_first).and_then(|input| Given::of(input));
-        Ok(Explored { identity, estimate, is_measured: fact.is_some(), whole, ways: fastest(ways) })
+        Ok(Subplan {
+            identity,
+            estimate,
+            is_measured: rows_before.is_some(),
+            whole,
+            ways: fastest(ways, |way| (way.seconds, &way.divided_by)),
+        })
     }
 
     /// The ways to run an operator with one input.
-    fn ways_above(&self, plan: &Arc<dyn ExecutionPlan>, input: &Explored) -> Result<Vec<Planned>> {
+    fn ways_above(&self, plan: &Arc<dyn ExecutionPlan>, input: &Subplan) -> Result<Vec<SubplanWay>> {
         let mut found = Vec::new();
         for way in &input.ways {
             let regroup = self.regroup(plan, way, input);
@@ -181,7 +198,7 @@ impl Pricing<'_> {
             let divided_by = divided_above(plan, &way.divided_by);
             let (mut seconds, mut choices) = (way.seconds, way.choices.clone());
             let Some(regroup) = regroup else {
-                found.push(Planned { plan: above, seconds, divided_by, choices });
+                found.push(SubplanWay { plan: above, seconds, divided_by, choices });
                 continue;
             };
             let once = regroup.once.and_then(|cost| Some((cost, aggregate_once(plan, &way.plan)?)));
@@ -199,13 +216,13 @@ impl Pricing<'_> {
                     above
                 }
             };
-            found.push(Planned { plan, seconds, divided_by, choices });
+            found.push(SubplanWay { plan, seconds, divided_by, choices });
         }
         Ok(found)
     }
 
     /// What it costs to bring the rows of each group together; `None` if the operator does not.
-    fn regroup(&self, plan: &Arc<dyn ExecutionPlan>, way: &Planned, input: &Explored) -> Option<Regroup> {
+    fn regroup(&self, plan: &Arc<dyn ExecutionPlan>, way: &SubplanWay, input: &Subplan) -> Option<Regroup> {
         let aggregate = plan.downcast_ref::<AggregateExec>()?;
         if !matches!(aggregate.mode(), AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned) {
             return None;
@@ -213,27 +230,27 @@ impl Pricing<'_> {
         let given = Given::of(&input.estimate)?;
         let keys: Vec<_> = aggregate.group_expr().expr().iter().map(|(group, _)| index_of(group)).collect();
         let is_divided = is_divided(&way.divided_by, &keys);
-        let cost = |way: Way, sent: Given, grouped_rows: f64| {
+        let cost = |way: Strategy, sent: Given, grouped_rows: f64| {
             let moving = self.moving([sent].into_iter().filter(|_| !is_divided));
             let grouping = grouped_rows / self.nodes * self.rates.processor.group_row / self.threads as f64;
-            Cost { way, processor_seconds: moving.processor_seconds + grouping, ..moving }
+            Cost { strategy: way, processor_seconds: moving.processor_seconds + grouping, ..moving }
         };
         let Some(whole) = input.whole else {
             return Some(Regroup {
                 rows: given.rows,
-                twice: cost(Way::AggregateOnce, given, given.rows),
+                twice: cost(Strategy::AggregateOnce, given, given.rows),
                 once: None,
             });
         };
         Some(Regroup {
             rows: whole.rows,
-            twice: cost(Way::AggregateTwice, given, whole.rows + given.rows),
-            once: input.is_measured.then(|| cost(Way::AggregateOnce, whole, whole.rows)),
+            twice: cost(Strategy::AggregateTwice, given, whole.rows + given.rows),
+            once: input.is_measured.then(|| cost(Strategy::AggregateOnce, whole, whole.rows)),
         })
     }
 
     /// `None` if there is nothing to choose.
-    fn ways_to_join(&self, join: &HashJoinExec, inputs: [&Explored; 2]) -> Result<Option<Vec<Planned>>> {
+    fn ways_to_join(&self, join: &HashJoinExec, inputs: [&Subplan; 2]) -> Result<Option<Vec<SubplanWay>>> {
         let [Some(left), Some(right)] = inputs.map(|input| Given::of(&input.estimate)) else {
             return Ok(None);
         };
@@ -246,45 +263,60 @@ impl Pricing<'_> {
             join.on().iter().map(|(_, key)| index_of(key)).collect(),
         ];
         let mut found = Vec::new();
-        for l in &inputs[0].ways {
-            for r in &inputs[1].ways {
-                let divided = [is_divided(&l.divided_by, &keys[0]), is_divided(&r.divided_by, &keys[1])];
+        for (l, left_way) in inputs[0].ways.iter().enumerate() {
+            for (r, right_way) in inputs[1].ways.iter().enumerate() {
+                let divided =
+                    [is_divided(&left_way.divided_by, &keys[0]), is_divided(&right_way.divided_by, &keys[1])];
                 let mut costs = Vec::new();
                 if broadcasts_left(*join.join_type()) {
-                    costs.push((JoinWay::BroadcastLeft, self.broadcast(Way::BroadcastLeft, left, right)));
+                    costs.push((
+                        JoinStrategy::BroadcastLeft,
+                        self.broadcast(Strategy::BroadcastLeft, left, right),
+                    ));
                 }
                 if broadcasts_left(join.join_type().swap()) {
-                    costs.push((JoinWay::BroadcastRight, self.broadcast(Way::BroadcastRight, right, left)));
+                    costs.push((
+                        JoinStrategy::BroadcastRight,
+                        self.broadcast(Strategy::BroadcastRight, right, left),
+                    ));
                 }
-                costs.push((JoinWay::Repartition, self.repartition([left, right], divided)));
+                costs.push((JoinStrategy::Repartition, self.repartition([left, right], divided)));
                 for (way, cost) in &costs {
                     let others = costs.iter().filter(|(other, _)| other != way).map(|(_, cost)| *cost);
-                    let choice = Choice {
-                        on: on(join),
-                        rows: vec![left.rows, right.rows],
-                        ways: [*cost].into_iter().chain(others).collect(),
-                    };
-                    let choices = l.choices.iter().chain(&r.choices).cloned().chain([choice]);
-                    found.push(Planned {
-                        plan: join_by(join, *way, left.bytes > right.bytes, [&l.plan, &r.plan])?,
-                        seconds: l.seconds + r.seconds + cost.seconds(),
-                        divided_by: divided_by_join(join, *way, [&l.divided_by, &r.divided_by], &keys),
-                        choices: choices.collect(),
+                    let below = [&left_way.divided_by, &right_way.divided_by];
+                    found.push(Candidate {
+                        inputs: [l, r],
+                        way: *way,
+                        costs: [*cost].into_iter().chain(others).collect(),
+                        seconds: left_way.seconds + right_way.seconds + cost.seconds(),
+                        divided_by: divided_by_join(join, *way, below, &keys),
                     });
                 }
             }
         }
-        Ok(Some(found))
+        // A join is built only if it may be used: that takes time, and there are many ways to run many joins.
+        let found = fastest(found, |candidate| (candidate.seconds, &candidate.divided_by));
+        let build = |candidate: Candidate| {
+            let [l, r] = [&inputs[0].ways[candidate.inputs[0]], &inputs[1].ways[candidate.inputs[1]]];
+            let choice = Choice { on: on(join), rows: vec![left.rows, right.rows], ways: candidate.costs };
+            Ok(SubplanWay {
+                plan: join_by(join, candidate.way, left.bytes > right.bytes, [&l.plan, &r.plan])?,
+                seconds: candidate.seconds,
+                divided_by: candidate.divided_by,
+                choices: l.choices.iter().chain(&r.choices).cloned().chain([choice]).collect(),
+            })
+        };
+        found.into_iter().map(build).collect::<Result<Vec<_>>>().map(Some)
     }
 
     /// Every node builds the hash table of all rows of one side, in one thread, and looks its own rows up.
-    fn broadcast(&self, way: Way, build: Given, probe: Given) -> Cost {
+    fn broadcast(&self, way: Strategy, build: Given, probe: Given) -> Cost {
         let received = build.bytes * (self.nodes - 1.0) / self.nodes;
         let coding = received * self.rates.processor.code_byte / self.threads as f64;
         let building = build.rows * self.rates.processor.build_row;
         let probing = probe.rows / self.nodes * self.rates.processor.probe_row / self.threads as f64;
         Cost {
-            way,
+            strategy: way,
             processor_seconds: coding + building + probing,
             link_seconds: received / self.rates.link,
             bytes: received * self.nodes,
@@ -303,7 +335,7 @@ impl Pricing<'_> {
         Cost { processor_seconds: joining + moving.processor_seconds, ..moving }
     }
 
-    /// The rows, which are spread evenly, are divided anew over all nodes.
+    /// The rows, which are spread evenly, are repartitioned over all nodes.
     fn moving(&self, inputs: impl IntoIterator<Item = Given>) -> Cost {
         let (mut rows, mut bytes) = (0.0, 0.0);
         for input in inputs {
@@ -314,7 +346,7 @@ impl Pricing<'_> {
         let processor_seconds =
             rows * self.rates.processor.route_row + received * self.rates.processor.code_byte;
         Cost {
-            way: Way::Repartition,
+            strategy: Strategy::Repartition,
             processor_seconds: processor_seconds / self.threads as f64,
             link_seconds: received / self.rates.link,
             bytes: received * self.nodes,
@@ -335,25 +367,25 @@ impl Given {
     }
 }
 
-/// Whether a join of this type gives no row of the left input as such: if all nodes had all of its rows,
-/// each node would give it.
+/// Whether a join of this type emits no left row without a match: if all nodes had all left rows, each would emit
+/// it.
 fn broadcasts_left(kind: JoinType) -> bool {
     use JoinType as J;
     matches!(kind, J::Inner | J::Right | J::RightSemi | J::RightAnti | J::RightMark)
 }
 
-/// The join, run in this way. `swap` says which side of a repartitioned join is the larger.
+/// The join, run in this way. The smaller side of a repartitioned join becomes the left one.
 fn join_by(
     join: &HashJoinExec,
-    way: JoinWay,
-    swap: bool,
+    way: JoinStrategy,
+    left_is_larger: bool,
     inputs: [&Arc<dyn ExecutionPlan>; 2],
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let inputs = inputs.map(Arc::clone).to_vec();
     let (mode, swap) = match way {
-        JoinWay::BroadcastLeft => (PartitionMode::CollectLeft, false),
-        JoinWay::BroadcastRight => (PartitionMode::CollectLeft, true),
-        JoinWay::Repartition => (PartitionMode::Partitioned, swap),
+        JoinStrategy::BroadcastLeft => (PartitionMode::CollectLeft, false),
+        JoinStrategy::BroadcastRight => (PartitionMode::CollectLeft, true),
+        JoinStrategy::Repartition => (PartitionMode::Partitioned, left_is_larger),
     };
     let join = join.builder().with_new_children(inputs)?.with_partition_mode(mode).build()?;
     if swap { join.swap_inputs(mode) } else { Ok(Arc::new(join)) }
@@ -404,10 +436,10 @@ fn groups(plan: &Arc<dyn ExecutionPlan>) -> String {
 }
 
 /// The way to run an operator with the fastest way of each input.
-fn fastest_of_each(plan: &Arc<dyn ExecutionPlan>, inputs: &[Explored]) -> Result<Planned> {
+fn fastest_of_each(plan: &Arc<dyn ExecutionPlan>, inputs: &[Subplan]) -> Result<SubplanWay> {
     let best = inputs.iter().filter_map(|input| input.ways.first());
-    let best: Vec<&Planned> = best.collect();
-    Ok(Planned {
+    let best: Vec<&SubplanWay> = best.collect();
+    Ok(SubplanWay {
         plan: with_inputs(plan, best.iter().map(|way| way.plan.clone()).collect())?,
         seconds: best.iter().map(|way| way.seconds).sum(),
         divided_by: Vec::new(),
@@ -415,14 +447,14 @@ fn fastest_of_each(plan: &Arc<dyn ExecutionPlan>, inputs: &[Explored]) -> Result
     })
 }
 
-/// The fastest way for each division of the rows, the fastest of all first.
-fn fastest(mut ways: Vec<Planned>) -> Vec<Planned> {
-    ways.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let mut kept: Vec<Planned> = Vec::new();
+/// The fastest way for each division of the rows, the fastest of all first. `of` has the seconds of a way, and how
+/// it divides its rows.
+fn fastest<T>(mut ways: Vec<T>, of: impl Fn(&T) -> (f64, &Vec<Vec<usize>>)) -> Vec<T> {
+    ways.sort_by(|a, b| of(a).0.total_cmp(&of(b).0));
+    let mut kept: Vec<T> = Vec::new();
     for way in ways {
         // A slower way is of use only if its division is new.
-        let is_new =
-            way.divided_by.iter().any(|keys| !kept.iter().any(|other| other.divided_by.contains(keys)));
+        let is_new = of(&way).1.iter().any(|keys| !kept.iter().any(|other| of(other).1.contains(keys)));
         if kept.is_empty() || (is_new && kept.len() < WAYS_MAX) {
             kept.push(way);
         }
@@ -476,7 +508,7 @@ fn divided_above(plan: &Arc<dyn ExecutionPlan>, divided_by: &[Vec<usize>]) -> Ve
 /// How the rows of a join are divided.
 fn divided_by_join(
     join: &HashJoinExec,
-    way: JoinWay,
+    way: JoinStrategy,
     inputs: [&Vec<Vec<usize>>; 2],
     keys: &[Vec<Option<usize>>; 2],
 ) -> Vec<Vec<usize>> {
@@ -497,9 +529,9 @@ fn divided_by_join(
         has_right.then(|| output(if has_left { left_columns + column } else { column })).flatten()
     };
     match way {
-        JoinWay::BroadcastLeft => mapped(inputs[1], from_right),
-        JoinWay::BroadcastRight => mapped(inputs[0], from_left),
-        JoinWay::Repartition => {
+        JoinStrategy::BroadcastLeft => mapped(inputs[1], from_right),
+        JoinStrategy::BroadcastRight => mapped(inputs[0], from_left),
+        JoinStrategy::Repartition => {
             let whole = |keys: &Vec<Option<usize>>| keys.iter().copied().collect::<Option<Vec<usize>>>();
             // Rows without a partner have no value on the other side.
             let left = whole(&keys[0]).filter(|_| !matches!(kind, J::Right | J::Full));
