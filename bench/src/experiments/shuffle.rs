@@ -367,7 +367,7 @@ fn totals(results: &Results) -> String {
     )
 }
 
-/// The table against an earlier build; empty if there is none.
+/// The table that compares this build with an earlier one; empty if no earlier build was measured.
 fn against_before(results: &Results) -> String {
     let courses = courses(results);
     let measured = |course: &&[String; 2]| !results.total(*course, BEFORE, 0).median.is_nan();

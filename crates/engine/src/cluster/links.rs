@@ -102,7 +102,7 @@ impl Links {
         !is_other
     }
 
-    /// What other nodes are told.
+    /// The entries of this node's description.
     fn entries(&self) -> Vec<LinkEntry> {
         let known = self.lock();
         let entry = |(from, known): (&String, &Measurement)| {
@@ -126,7 +126,9 @@ impl Links {
         let bytes_per_second = bytes as f64 / took.as_secs_f64();
         let mut known = self.lock();
         if let Some(cost) = known.get_mut(from).and_then(|known| known.cost.as_mut()) {
-            cost.bytes_per_second = cost.bytes_per_second.max(bytes_per_second);
+            if bytes_per_second * (1.0 - NEWS) > cost.bytes_per_second {
+                cost.bytes_per_second = bytes_per_second;
+            }
         }
     }
 
@@ -144,7 +146,7 @@ impl Links {
         peers.iter().filter(is_due).cloned().collect()
     }
 
-    /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether other nodes are to be told.
+    /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether the rate has changed.
     fn set(&self, from: &str, cost: Option<LinkCost>, after: Duration) -> bool {
         let mut all = self.lock();
         let before = all.get(from).and_then(|known| known.cost);
@@ -185,7 +187,6 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
         drop(strong);
         // So that nodes that start together do not all ask the same one first.
         fastrand::shuffle(&mut due);
-        let mut is_news = false;
         for peer in due {
             let measured = tokio::time::timeout(MEASURE_TIMEOUT, measure(&peer)).await;
             let (cost, after) = match measured {
@@ -202,11 +203,11 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
                 }
             };
             let Some(strong) = cluster.upgrade() else { return };
-            is_news |= strong.links.set(&peer.name, cost, after);
+            strong.links.set(&peer.name, cost, after);
         }
-        if is_news && let Some(strong) = cluster.upgrade() {
-            strong.members.announce_links(strong.links.entries());
-        }
+        // Rows of queries may have changed them too.
+        let Some(strong) = cluster.upgrade() else { return };
+        strong.members.announce_links(strong.links.entries());
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn desired_tasks(
     Some(Ok(DesiredTaskCountEventResponse::desired(tasks.max(1))))
 }
 
-/// Whether an operator starts a stage that only gets rows of others: all its inputs are divided anew.
+/// Whether an operator starts a stage that only receives rows: all its inputs are repartitioned.
 fn brings_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_divided = |input: &&Arc<dyn ExecutionPlan>| {
         let repartition = input.downcast_ref::<RepartitionExec>();

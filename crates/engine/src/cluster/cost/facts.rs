@@ -15,7 +15,7 @@ use crate::cluster::explain::{by_edge, by_task};
 const FACTS_MAX: usize = 4096;
 /// Sets of columns that are remembered of an operator.
 const COLUMNS_MAX: usize = 4;
-/// With more rows for each partition than this, hardly any has none.
+/// With fewer rows for each partition on average, a partition may have no row.
 const FEW_ROWS: u64 = 16;
 
 /// What is remembered of operators, by their [`identity`].

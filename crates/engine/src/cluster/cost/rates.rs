@@ -51,7 +51,7 @@ pub(crate) struct ProcessorRates {
 }
 
 impl Default for ProcessorRates {
-    /// For nodes that have not measured theirs yet; about those of a server of 2024.
+    /// Assumed until the nodes have measured theirs.
     fn default() -> Self {
         Self { build_row: 60e-9, probe_row: 30e-9, group_row: 80e-9, route_row: 15e-9, code_byte: 1e-9 }
     }
