@@ -125,10 +125,10 @@ impl Links {
         }
         let bytes_per_second = bytes as f64 / took.as_secs_f64();
         let mut known = self.lock();
-        if let Some(cost) = known.get_mut(from).and_then(|known| known.cost.as_mut()) {
-            if bytes_per_second * (1.0 - NEWS) > cost.bytes_per_second {
-                cost.bytes_per_second = bytes_per_second;
-            }
+        if let Some(cost) = known.get_mut(from).and_then(|known| known.cost.as_mut())
+            && bytes_per_second * (1.0 - NEWS) > cost.bytes_per_second
+        {
+            cost.bytes_per_second = bytes_per_second;
         }
     }
 
