@@ -111,6 +111,10 @@ enum Command {
     Overlay(Settings),
     /// TPC-H over four nodes: Lightship's protocol between them, and datafusion-distributed's gRPC
     Shuffle(Settings),
+    /// Queries over 16 and 32 nodes with 4 to 16 connections a node: an overlay, and direct connections
+    ClusterOverlay(Settings),
+    /// Joins in which one key has 30% of the rows, compared with an earlier build
+    SkewedJoin(Settings),
     /// Range files: bulk load, scan and single records, compared with redb alone and a table
     RangeLoad(Settings),
     /// Range files: a scan that 1 to 1000 buckets answer, by strategy of reception
@@ -169,6 +173,8 @@ fn run(command: Command) -> Result<()> {
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),
         Command::Shuffle(settings) => shuffle::run(&settings),
+        Command::ClusterOverlay(settings) => shuffle::cluster_overlay::run(&settings),
+        Command::SkewedJoin(settings) => shuffle::skewed_join::run(&settings),
         Command::RangeLoad(settings) => range::load::run(&settings),
         Command::RangeReception(settings) => range::reception::run(&settings),
         Command::RangeLimit(settings) => range::limit::run(&settings),

@@ -6,7 +6,7 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Queued, Stats, decode_credit};
 use lightship_wire::frame::{FrameHeader, HEADER_BYTES};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
-use lightship_wire::overlay::{ClassCredit, Neighbour, ROUTE_BYTES, Route, decode_lost};
+use lightship_wire::overlay::{ClassCredit, LinkNotice, Neighbour, ROUTE_BYTES, Route, decode_lost};
 use lightship_wire::shm::{Rendezvous, SegmentSlot, decode_release};
 use lightship_wire::statement::{Description, Statement};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
@@ -20,6 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = Neighbour::decode(bytes);
     let _ = ClassCredit::decode(bytes);
+    let _ = LinkNotice::decode(bytes);
     let _ = decode_lost(bytes);
     let _ = Hello::decode(bytes);
     let _ = Query::decode(bytes);

@@ -1,28 +1,26 @@
 //! Queries over four nodes: Lightship's protocol between them, compared with datafusion-distributed's gRPC.
 
+pub(crate) mod cluster_overlay;
+mod nodes;
 mod postgres;
+pub(crate) mod skewed_join;
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
 use futures::TryStreamExt;
-use lab::{Host, Lab, LabError, Link};
+use lab::Lab;
 use lightship_engine::Explained;
-use lightship_session::{Client, ClientConfig, Endpoint, Options};
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
+use self::nodes::{Cluster, Setup, measured};
 use super::OURS;
 use crate::comparison::{Comparison, Contender};
-use crate::links::{received_bytes, summary};
-use crate::parts::{self, Part};
+use crate::parts;
 use crate::plot::{Axis, Dots, DotsPanel};
-use crate::process::Process;
 use crate::report::{self, Page, Report};
 use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
@@ -57,8 +55,6 @@ const LINKS_BEFORE: [(&str, f64); 4] =
     [("local", 1.0), ("1gbit", 0.9), ("100mbit", 0.85), ("1gbit+100mbit", 0.7)];
 /// How the tables are stored: in parts, one per node, or whole, shared by all nodes.
 const STORAGES: [&str; 2] = ["parts", "shared"];
-/// The first port. Each node of each wire has two.
-const PORT: u16 = 7400;
 
 /// The tables, and the expected answers of the queries.
 struct Tpch {
@@ -112,99 +108,6 @@ impl Tpch {
     }
 }
 
-/// Nodes that all know each other, one per host.
-struct Cluster<'a> {
-    hosts: &'a [Host],
-    addresses: Vec<SocketAddr>,
-    nodes: Vec<Process>,
-}
-
-impl<'a> Cluster<'a> {
-    fn start(program: &Path, hosts: &'a [Host], wire: &str, storage: &str, tpch: &Tpch) -> Result<Self> {
-        let place = WIRES.iter().position(|known| *known == wire).unwrap_or(WIRES.len()) * NODES;
-        let address = |(index, host): (usize, &Host)| {
-            SocketAddr::new(host.address(), PORT + 2 * (place + index) as u16)
-        };
-        let addresses: Vec<SocketAddr> = hosts.iter().enumerate().map(address).collect();
-        let first = addresses[0].to_string();
-        let partitions = PARTITIONS.to_string();
-        let mut nodes = Vec::new();
-        for (index, host) in hosts.iter().enumerate() {
-            let shared = storage == "shared";
-            let folder = if shared { &tpch.whole } else { &tpch.parts[index] };
-            let (folder, address) = (folder.display().to_string(), addresses[index].to_string());
-            let mut arguments = vec!["cluster-node", &folder, &address, "--partitions", &partitions];
-            arguments.extend(shared.then_some("--shared"));
-            arguments.extend((wire == GRPC).then_some("--grpc"));
-            if index > 0 {
-                arguments.extend(["--join", &first]);
-            }
-            let mut node = Part::spawn_of(program, Some(host), &arguments)?;
-            node.line()?;
-            nodes.push(node);
-        }
-        for node in &mut nodes {
-            while node.line()?.parse() != Ok(hosts.len()) {}
-        }
-        Ok(Self { hosts, addresses, nodes })
-    }
-
-    /// Runs a query on the node of a host, from that host.
-    fn query(&self, host: usize, sql: &str) -> Result<(f64, Vec<RecordBatch>)> {
-        let address = self.addresses[host];
-        let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
-        let ask = async {
-            let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
-            let mut client = Client::connect_with(&endpoint, &config).await?;
-            let began = Instant::now();
-            let mut transfer = client.fetch(sql, &Options::default()).await?;
-            let mut rows = Vec::new();
-            while let Some(batch) = transfer.next().await? {
-                rows.push(batch);
-            }
-            Ok::<_, lightship_session::TransportError>((began.elapsed().as_secs_f64(), rows))
-        };
-        let run =
-            || Builder::new_current_thread().enable_all().build()?.block_on(ask).map_err(io::Error::other);
-        Ok(self.hosts[host].run(run)?)
-    }
-
-    /// Bytes that all hosts received from each other; NaN if there is only a loopback.
-    fn wire_bytes(&self) -> Result<f64> {
-        let mut sum = 0.0;
-        for host in self.hosts {
-            if host.link() == &Link::Local {
-                return Ok(f64::NAN);
-            }
-            sum += received_bytes(host)? as f64;
-        }
-        Ok(sum)
-    }
-
-    fn processor_seconds(&self) -> Result<f64> {
-        self.nodes.iter().map(Process::processor_seconds).sum()
-    }
-
-    /// Runs a query, and returns its figures and its rows.
-    fn measure(&self, host: usize, sql: &str) -> Result<(Vec<f64>, Vec<RecordBatch>)> {
-        let (bytes, processors) = (self.wire_bytes()?, self.processor_seconds()?);
-        let (seconds, rows) = self.query(host, sql)?;
-        let figures =
-            vec![seconds, (self.wire_bytes()? - bytes) / 1e6, self.processor_seconds()? - processors];
-        Ok((figures, rows))
-    }
-}
-
-/// Measures the link between two of the hosts, as text.
-fn measured(hosts: &[Host]) -> Result<String> {
-    match lab::verify(&hosts[0], &hosts[1]) {
-        Ok(measured) => Ok(summary(&measured)),
-        // The machine is busy: report the measurement beside the figures.
-        Err(LabError::FarOff { measured, .. }) => Ok(summary(&measured)),
-        Err(error) => Err(error.into()),
-    }
-}
-
 fn measure(
     settings: &Settings,
     lab: &Lab,
@@ -225,9 +128,23 @@ fn measure(
         let this = std::env::current_exe()?;
         let builds = WIRES.iter().map(|wire| (*wire, &this));
         let builds = builds.chain(settings.before.iter().map(|program| (BEFORE, program)));
-        let clusters = builds.filter(|(wire, _)| settings.wants(wire));
-        let clusters =
-            clusters.map(|(wire, program)| Ok((wire, Cluster::start(program, &hosts, wire, storage, tpch)?)));
+        let folders: Vec<&Path> = match storage {
+            "shared" => vec![&tpch.whole],
+            _ => tpch.parts.iter().map(PathBuf::as_path).collect(),
+        };
+        let start = |(number, (wire, program)): (usize, (&'static str, &PathBuf))| {
+            let setup = Setup {
+                program,
+                hosts: &hosts,
+                number,
+                folders: &folders,
+                partitions: PARTITIONS,
+                grpc: wire == GRPC,
+                connections: None,
+            };
+            Ok((wire, Cluster::start(&setup)?))
+        };
+        let clusters = builds.filter(|(wire, _)| settings.wants(wire)).enumerate().map(start);
         let clusters = clusters.collect::<Result<Vec<_>>>()?;
         for (query, sql) in tpch.queries.iter().enumerate() {
             let contenders = clusters.iter().map(|(wire, cluster)| {

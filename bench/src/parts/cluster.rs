@@ -1,11 +1,11 @@
 //! A node of a cluster, over Lightship's protocol or over gRPC.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use lightship_engine::{ClusterConfig, Engine, EngineConfig, Wire};
+use lightship_engine::{ClusterConfig, Engine, EngineConfig, OverlayConfig, Wire};
 use lightship_transport::net::{Listen, Server, ServerConfig};
 use tokio::sync::watch;
 
@@ -31,6 +31,9 @@ pub(crate) struct ClusterNode {
     /// Partitions of a query
     #[arg(long)]
     partitions: usize,
+    /// Take part in an overlay, with this many connections for rows
+    #[arg(long)]
+    connections: Option<usize>,
     /// Send plans and rows over datafusion-distributed's gRPC
     #[arg(long)]
     grpc: bool,
@@ -49,7 +52,8 @@ impl ClusterNode {
         let mut engine = open(&self.folder, self.shared, self.partitions).await?;
         let config = ClusterConfig {
             name: self.address.to_string(),
-            join: self.join.into_iter().collect(),
+            join: self.join.iter().cloned().collect(),
+            overlay: self.connections.map(|most| self.overlay(most)).transpose()?,
             wire: if self.grpc { Wire::Grpc } else { Wire::Lightship },
             ..ClusterConfig::default()
         };
@@ -66,6 +70,16 @@ impl ClusterNode {
                 return Ok(serving.await??);
             }
         }
+    }
+}
+
+impl ClusterNode {
+    /// The part in an overlay, at the port after that of the node.
+    fn overlay(&self, connections_max: usize) -> Result<OverlayConfig> {
+        let address = SocketAddr::new(self.address.ip(), self.address.port() + 1);
+        let listener = Arc::new(TcpListener::bind(address)?);
+        let address = address.to_string();
+        Ok(OverlayConfig { listener, address, connections_max, tls: None, insecure: true })
     }
 }
 

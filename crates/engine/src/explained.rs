@@ -93,6 +93,12 @@ pub struct ExpectedEdge {
     pub seconds: f64,
     /// Whether a query before has sent these rows, so that their bytes are known.
     pub is_known: bool,
+    /// Bytes of a message of one of its streams, as rows in memory; smaller if there is not enough memory.
+    #[serde(default)]
+    pub message_bytes: u64,
+    /// Batches of one of its streams that may be in flight.
+    #[serde(default)]
+    pub window_batches: u32,
 }
 
 /// How a join or an aggregation runs on several nodes.

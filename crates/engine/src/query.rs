@@ -196,7 +196,11 @@ async fn begin(
     tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
     let schema = plan.schema();
     tokio::task::yield_now().await;
-    let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
+    let context = match &cluster {
+        Some(cluster) => cluster.planned(&plan, state)?.1,
+        None => state.task_ctx(),
+    };
+    let bytes = load::rows_bytes(plan.as_ref());
     let (scans, ran) = (plan.clone(), plan.clone());
     let runtime = context.runtime_env();
     let batches = match room.memory.take_now(bytes) {
@@ -346,7 +350,7 @@ async fn explain(
 ) -> Result<Begun> {
     let plan = state.create_physical_plan(query).await?;
     let nodes = cluster::snapshot_of(state)?;
-    let explained = cluster::explain::explain(cluster, &nodes, plan, state.task_ctx(), run).await?;
+    let explained = cluster::explain::explain(cluster, &nodes, plan, state, run).await?;
     let json = serde_json::to_string(&explained).map_err(|e| EngineError::Internal(e.to_string()))?;
     let kinds = StringArray::from(vec!["distributed_plan", "distributed_plan_json"]);
     let texts = StringArray::from(vec![explained.plan, json]);

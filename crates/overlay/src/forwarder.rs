@@ -7,13 +7,18 @@
 //!
 //! Connections of the topology are known from the start and stay; direct connections come and go. Both
 //! ends close a connection: each reroutes the messages that wait for it and sends [`Frame::Close`].
-//! Messages received over it keep their slots until they have left.
+//! Messages received over it keep their slots until they have left. [`broken`] says what happens when a
+//! connection breaks instead.
+
+mod broken;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
 
+use self::broken::Damage;
+pub use self::broken::{LinkNotice, Opened, Trouble};
 use crate::direct::{Direct, DirectPolicy};
 use crate::forwarding::{Classes, Credits};
 use crate::routes::Routes;
@@ -49,7 +54,11 @@ pub enum Frame<T> {
         class: usize,
         /// How many slots.
         count: usize,
+        /// Messages received on the connection so far.
+        received: u64,
     },
+    /// What became of a connection between two nodes.
+    Notice(LinkNotice),
     /// Nothing follows.
     Close,
 }
@@ -69,6 +78,8 @@ pub struct Packet<T> {
     pub body: T,
     /// The slot that holds it until it has left; none at its sender.
     pub slot: Option<QueueSlot>,
+    /// Whether it was sent before, on a connection that broke. It holds no slot, and has been counted.
+    pub resent: bool,
 }
 
 /// A slot in a queue. [`Forwarder::left`] returns it.
@@ -111,6 +122,20 @@ pub enum Refusal {
     /// this direction.
     #[error("received a frame on a connection that accepts none")]
     Closed,
+    /// A receipt for messages that were not sent, or fewer than before.
+    #[error("received a receipt for {received} messages that is impossible")]
+    Receipt {
+        /// Messages on the connection, by the receipt.
+        received: u64,
+    },
+    /// A notice about a connection that can't exist.
+    #[error("received a notice about a connection between nodes {by} and {peer} that can't exist")]
+    Notice {
+        /// The node that gave it.
+        by: u32,
+        /// The other end.
+        peer: u32,
+    },
     /// All neighbours nearer to a message's destination have closed their connections.
     #[error("no route to node {to} is left")]
     NoWay {
@@ -136,8 +161,14 @@ struct Connection<T> {
     sends: bool,
     receives: bool,
     direct: bool,
+    opened: Opened,
     /// Room in the queues at the far end.
     credits: Credits,
+    /// Messages received.
+    received: u64,
+    /// Messages sent whose receipt is not known, in order, and how many were sent before them.
+    unconfirmed: VecDeque<Packet<T>>,
+    confirmed: u64,
     /// Messages to send, by the class they will have at the far end.
     waiting: Vec<VecDeque<Packet<T>>>,
     waiting_count: usize,
@@ -147,6 +178,12 @@ struct Connection<T> {
     closing: bool,
     close_sent: bool,
     peer_closed: bool,
+    /// It broke before both ends had closed it.
+    broken: bool,
+    /// It broke, and what the other end has not received is not sent again yet.
+    unsettled: bool,
+    /// What the other end says it has received in all, if it has broken.
+    arrived: Option<u64>,
     /// The socket is closed.
     gone: bool,
 }
@@ -154,6 +191,17 @@ struct Connection<T> {
 impl<T> Connection<T> {
     fn takes_messages(&self) -> bool {
         self.sends && !self.closing
+    }
+
+    /// The far end has received this many messages.
+    fn confirm(&mut self, received: u64) -> Result<(), Refusal> {
+        let sent = self.confirmed + self.unconfirmed.len() as u64;
+        if !(self.confirmed..=sent).contains(&received) {
+            return Err(Refusal::Receipt { received });
+        }
+        self.unconfirmed.drain(..(received - self.confirmed) as usize);
+        self.confirmed = received;
+        Ok(())
     }
 }
 
@@ -168,15 +216,17 @@ pub struct Forwarder<T> {
     /// By peer, connections to send on: the topology's before direct ones.
     out: BTreeMap<u32, BTreeSet<ConnectionId>>,
     next_id: ConnectionId,
+    next_number: u64,
     /// Connections that may have something to send since the last call of `take_ready`.
     ready: BTreeSet<ConnectionId>,
     own_queued: usize,
     forgotten: u64,
     counts: Counts,
     rng: Rng,
+    damage: Damage<T>,
 }
 
-impl<T> Forwarder<T> {
+impl<T: Clone> Forwarder<T> {
     /// A node with the connections of the topology, which need not be open yet. Each queue holds
     /// `queue_messages` messages. `seed` breaks ties between queues of the same length.
     ///
@@ -185,7 +235,10 @@ impl<T> Forwarder<T> {
     pub fn new(routes: Arc<Routes>, node: u32, queue_messages: usize, seed: u64) -> Self {
         let nodes = routes.topology().nodes();
         assert!((node as usize) < nodes, "no node {node}: the topology has {nodes} nodes");
-        let classes = Classes::for_shortest(routes.diameter(), DirectUse::Own);
+        let classes = match routes.topology().both_ways() {
+            true => Classes::with_detours(routes.diameter()),
+            false => Classes::for_shortest(routes.diameter(), DirectUse::Own),
+        };
         let mut this = Self {
             node,
             classes,
@@ -193,15 +246,18 @@ impl<T> Forwarder<T> {
             connections: BTreeMap::new(),
             out: BTreeMap::new(),
             next_id: 2 * nodes as u64,
+            next_number: 0,
             ready: BTreeSet::new(),
             own_queued: 0,
             forgotten: 0,
             counts: Counts::default(),
             rng: Rng::with_seed(seed ^ u64::from(node)),
+            damage: Damage::default(),
             routes,
         };
         for link in Self::topology_links(&this.routes, node) {
-            this.insert(link.id, link.peer, link.sends, link.receives, false);
+            let opened = Opened { here: link.opens, number: 0 };
+            this.insert(link.id, link.peer, opened, (link.sends, link.receives), false);
         }
         this
     }
@@ -233,21 +289,32 @@ impl<T> Forwarder<T> {
     }
 
     /// Adds a direct connection. `sends` and `receives` as in [`TopologyLink`].
-    pub fn add_direct(&mut self, peer: u32, sends: bool, receives: bool) -> ConnectionId {
+    pub fn add_direct(&mut self, peer: u32, opened: Opened, sends: bool, receives: bool) -> ConnectionId {
         let id = self.next_id;
         self.next_id += 1;
-        self.insert(id, peer, sends, receives, true);
+        self.insert(id, peer, opened, (sends, receives), true);
         id
     }
 
-    fn insert(&mut self, id: ConnectionId, peer: u32, sends: bool, receives: bool, direct: bool) {
+    fn insert(
+        &mut self,
+        id: ConnectionId,
+        peer: u32,
+        opened: Opened,
+        (sends, receives): (bool, bool),
+        direct: bool,
+    ) {
         let classes = self.classes.count();
         let connection = Connection {
             peer,
             sends,
             receives,
             direct,
+            opened,
             credits: Credits::new(&self.classes, self.queue_messages),
+            received: 0,
+            unconfirmed: VecDeque::new(),
+            confirmed: 0,
             waiting: (0..classes).map(|_| VecDeque::new()).collect(),
             waiting_count: 0,
             held: vec![0; classes],
@@ -255,12 +322,16 @@ impl<T> Forwarder<T> {
             closing: false,
             close_sent: false,
             peer_closed: false,
+            broken: false,
+            unsettled: false,
+            arrived: None,
             gone: false,
         };
         self.connections.insert(id, connection);
         if sends {
             self.out.entry(peer).or_default().insert(id);
         }
+        self.damage.greet(id);
     }
 
     /// Own messages that have not left.
@@ -287,7 +358,7 @@ impl<T> Forwarder<T> {
         if to == from || to as usize >= self.routes.topology().nodes() {
             return Err(Refusal::Astray { from, to, hops: 0 });
         }
-        self.queue(Packet { from, to, id, hops: 0, body, slot: None })?;
+        self.queue(Packet { from, to, id, hops: 0, body, slot: None, resent: false })?;
         self.own_queued += 1;
         Ok(())
     }
@@ -305,13 +376,15 @@ impl<T> Forwarder<T> {
         let nodes = self.routes.topology().nodes();
         let is_node = |node: u32| (node as usize) < nodes;
         let astray = Refusal::Astray { from, to, hops };
-        if hops == 0 || !is_node(from) || !is_node(to) || from == to || from == self.node {
+        // On a detour, a message may come back to its sender.
+        let is_back = from == self.node && !self.recovers();
+        if hops == 0 || !is_node(from) || !is_node(to) || from == to || is_back {
             return Err(astray);
         }
         let class = self.classes.of(hops).ok_or(astray)?;
         let left = self.routes.hops(self.node as usize, to as usize);
         hops.checked_add(left).and_then(|hops| self.classes.of(hops)).ok_or(astray)?;
-        let limit = self.queue_messages;
+        let limit = self.classes.limit(class, self.queue_messages);
         let link = self.connections.get_mut(&connection);
         let link = link.filter(|link| link.receives && !link.peer_closed).ok_or(Refusal::Closed)?;
         // The peer does not yet have the slots that are owed to it.
@@ -328,6 +401,16 @@ impl<T> Forwarder<T> {
     /// # Errors
     /// [`Refusal::NoWay`].
     pub fn received(&mut self, packet: Packet<T>) -> Result<Option<Packet<T>>, Refusal> {
+        if let Some(slot) = packet.slot
+            && let Some(link) = self.connections.get_mut(&slot.connection)
+        {
+            if link.broken {
+                // The other end was told that it has not arrived, and sends it by another route.
+                self.release(slot);
+                return Ok(None);
+            }
+            link.received += 1;
+        }
         if packet.to == self.node {
             self.counts.received += 1;
             return Ok(Some(packet));
@@ -336,27 +419,45 @@ impl<T> Forwarder<T> {
         Ok(None)
     }
 
-    /// Handles received credit.
+    /// Handles received credit, and the receipt for the messages that the far end has `received` in all.
     ///
     /// # Errors
-    /// [`Refusal::Credit`], [`Refusal::Closed`].
-    pub fn credited(&mut self, connection: ConnectionId, class: usize, count: usize) -> Result<(), Refusal> {
-        let link = self.connections.get_mut(&connection);
-        let link = link.filter(|link| link.sends && !link.peer_closed).ok_or(Refusal::Closed)?;
+    /// [`Refusal::Credit`], [`Refusal::Receipt`], [`Refusal::Closed`].
+    pub fn credited(
+        &mut self,
+        connection: ConnectionId,
+        class: usize,
+        count: usize,
+        received: u64,
+    ) -> Result<(), Refusal> {
+        let Some(link) = self.connections.get_mut(&connection).filter(|link| link.sends) else {
+            return Err(Refusal::Closed);
+        };
+        if link.broken {
+            return Ok(());
+        }
+        if link.peer_closed {
+            return Err(Refusal::Closed);
+        }
         if count > link.credits.taken(class) {
             return Err(Refusal::Credit { class, count });
         }
+        link.confirm(received)?;
         (0..count).for_each(|_| link.credits.give(class));
         self.ready.insert(connection);
         Ok(())
     }
 
-    /// The next frame to send on a connection: credit first, then the message with the most hops that has
-    /// room at the far end. Call [`Forwarder::left`] once a message is sent.
+    /// The next frame to send on a connection: notices first, then credit, then the message with the most hops
+    /// that has room at the far end. A message has then left this node; a copy is kept until the far end has
+    /// confirmed its receipt.
     pub fn next_frame(&mut self, connection: ConnectionId) -> Option<Frame<T>> {
         let link = self.connections.get_mut(&connection)?;
         if link.close_sent || link.gone {
             return None;
+        }
+        if let Some(notice) = self.damage.next_notice(connection) {
+            return Some(Frame::Notice(notice));
         }
         if link.closing {
             link.close_sent = true;
@@ -364,26 +465,37 @@ impl<T> Forwarder<T> {
         }
         if let Some(class) = link.owed.iter().position(|owed| *owed > 0) {
             let count = std::mem::take(&mut link.owed[class]);
-            return Some(Frame::Credit { class, count });
+            return Some(Frame::Credit { class, count, received: link.received });
         }
-        for (class, waiting) in link.waiting.iter_mut().enumerate().rev() {
-            if !waiting.is_empty() && link.credits.take(class) {
-                link.waiting_count -= 1;
-                let packet = waiting.pop_front()?;
-                return Some(Frame::Message(Packet { hops: packet.hops + 1, ..packet }));
+        let (class, packet) = link.waiting.iter_mut().enumerate().rev().find_map(|(class, waiting)| {
+            let has_room = !waiting.is_empty() && link.credits.take(class);
+            has_room.then(|| waiting.pop_front()).flatten().map(|packet| (class, packet))
+        })?;
+        link.waiting_count -= 1;
+        let kept = Packet { slot: None, resent: true, ..packet.clone() };
+        link.unconfirmed.push_back(kept);
+        if !packet.resent {
+            match packet.slot {
+                Some(slot) => {
+                    self.counts.forwarded += 1;
+                    self.release(slot);
+                }
+                None => {
+                    self.own_queued = self.own_queued.saturating_sub(1);
+                    self.counts.sent += 1;
+                }
             }
         }
-        None
+        debug_assert_eq!(self.classes.of(packet.hops + 1), Some(class), "queued by its class");
+        Some(Frame::Message(Packet { hops: packet.hops + 1, ..packet }))
     }
 
-    /// Releases the slot of a message that was sent on (`forwarded`) or consumed here.
-    pub fn left(&mut self, slot: Option<QueueSlot>, forwarded: bool) {
-        let Some(QueueSlot { connection, class }) = slot else {
-            self.own_queued = self.own_queued.saturating_sub(1);
-            self.counts.sent += 1;
-            return;
-        };
-        self.counts.forwarded += u64::from(forwarded);
+    /// Releases the slot of a message that was consumed here.
+    pub fn consumed(&mut self, slot: QueueSlot) {
+        self.release(slot);
+    }
+
+    fn release(&mut self, QueueSlot { connection, class }: QueueSlot) {
         let Some(link) = self.connections.get_mut(&connection) else { return };
         link.held[class] = link.held[class].saturating_sub(1);
         link.owed[class] += 1;
@@ -440,8 +552,10 @@ impl<T> Forwarder<T> {
     }
 
     fn forget_if_empty(&mut self, connection: ConnectionId) {
-        if self.connections.get(&connection).is_some_and(|link| link.held.iter().all(|held| *held == 0)) {
+        let is_empty = |link: &Connection<T>| !link.unsettled && link.held.iter().all(|held| *held == 0);
+        if self.connections.get(&connection).is_some_and(is_empty) {
             self.connections.remove(&connection);
+            self.damage.forget(connection);
             self.forgotten += 1;
         }
     }
@@ -468,27 +582,61 @@ impl<T> Forwarder<T> {
 
     /// Queues a message for its destination if connected, else for the nearer neighbour with the shortest
     /// queue.
-    fn queue(&mut self, packet: Packet<T>) -> Result<(), Refusal> {
-        let (node, to) = (self.node as usize, packet.to);
+    fn queue(&mut self, mut packet: Packet<T>) -> Result<(), Refusal> {
+        let mut route = self.route(&packet);
+        if matches!(route, Err(Refusal::Astray { .. })) && self.recovers() {
+            // Links have broken before it again and again. Its hops are counted from here on, outside of all queues.
+            if let Some(slot) = packet.slot.take() {
+                self.release(slot);
+            }
+            (packet.hops, packet.resent) = (0, true);
+            route = self.route(&packet);
+        }
+        match route {
+            Ok((connection, class)) => {
+                if let Some(link) = self.connections.get_mut(&connection) {
+                    link.waiting[class].push_back(packet);
+                    link.waiting_count += 1;
+                    self.ready.insert(connection);
+                }
+                Ok(())
+            }
+            // The next notice may open another route.
+            Err(_) if self.damage.is_any() => {
+                self.damage.stranded.push_back(packet);
+                Ok(())
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The connection on which a message goes next, and its class at the far end.
+    fn route(&mut self, packet: &Packet<T>) -> Result<(ConnectionId, usize), Refusal> {
+        let to = packet.to;
         let first = |peer: u32| {
             let ids = self.out.get(&peer)?.iter().copied();
             ids.filter(|id| self.connections.get(id).is_some_and(Connection::takes_messages)).min()
         };
         let mut next: Vec<_> = match first(to) {
             Some(id) => vec![id],
-            None => self.routes.next_hops(node, to as usize).filter_map(|peer| first(peer as u32)).collect(),
+            None => self
+                .damage
+                .next_hops(&self.routes, self.node, to)
+                .into_iter()
+                .filter_map(|peer| first(peer as u32))
+                .collect(),
         };
         let length = |id: &ConnectionId| self.connections.get(id).map_or(0, |link| link.waiting_count);
         let least = next.iter().map(length).min();
         next.retain(|id| Some(length(id)) == least);
         let id = self.rng.choice(next).ok_or(Refusal::NoWay { to })?;
         let astray = Refusal::Astray { from: packet.from, to, hops: packet.hops };
+        let peer = self.connections.get(&id).map_or(to, |link| link.peer);
+        if !self.classes.may_hop(packet.hops, self.routes.hops(peer as usize, to as usize)) {
+            return Err(astray);
+        }
         let class = self.classes.of(packet.hops + 1).ok_or(astray)?;
-        let link = self.connections.get_mut(&id).ok_or(Refusal::NoWay { to })?;
-        link.waiting[class].push_back(packet);
-        link.waiting_count += 1;
-        self.ready.insert(id);
-        Ok(())
+        Ok((id, class))
     }
 }
 

@@ -33,6 +33,8 @@ use crate::ways::DirectUse;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Classes {
     count: usize,
+    /// The first class that only messages on detours reach.
+    detours: usize,
     /// All messages share one class: the baseline of the tests.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     single: bool,
@@ -42,12 +44,19 @@ impl Classes {
     /// The classes that shortest paths need: one more than the diameter of the topology, and another one if
     /// messages may take direct connections that don't lead straight to their destination.
     pub fn for_shortest(diameter: usize, through: DirectUse) -> Self {
-        Self { count: diameter + 1 + usize::from(through == DirectUse::All), single: false }
+        let count = diameter + 1 + usize::from(through == DirectUse::All);
+        Self { count, detours: count, single: false }
+    }
+
+    /// Enough classes for messages that find the last link of their route broken, go back as far as they came,
+    /// and then around: at most once around a ring.
+    pub fn with_detours(diameter: usize) -> Self {
+        Self { count: 3 * diameter + 1, detours: diameter + 1, single: false }
     }
 
     /// One class for all messages. This can deadlock.
     pub fn single() -> Self {
-        Self { count: 1, single: true }
+        Self { count: 1, detours: 1, single: true }
     }
 
     /// The number of classes.
@@ -58,6 +67,12 @@ impl Classes {
     /// The class of a message that has made `hops` hops; `None` if that is more than allowed.
     pub fn of(&self, hops: usize) -> Option<usize> {
         if self.single { Some(0) } else { Some(hops).filter(|hops| *hops < self.count) }
+    }
+
+    /// Most messages in the queue of a class, if those of the usual classes hold `queue_messages`. Detours are rare,
+    /// and one slot is enough to arrive.
+    pub fn limit(&self, class: usize, queue_messages: usize) -> usize {
+        if class < self.detours { queue_messages } else { 1 }
     }
 
     /// Whether a message that has made `hops` hops may make one more, to a node from which the destination
@@ -71,20 +86,21 @@ impl Classes {
 /// slot; the far end returns it when the message has left. A queue never exceeds its limit.
 #[derive(Debug, Clone)]
 pub struct Credits {
-    limit: usize,
-    /// Slots taken, by class.
+    /// Slots, and those taken, by class.
+    limits: Vec<usize>,
     taken: Vec<usize>,
 }
 
 impl Credits {
-    /// Queues of at most `limit` messages, one for each class.
-    pub fn new(classes: &Classes, limit: usize) -> Self {
-        Self { limit, taken: vec![0; classes.count()] }
+    /// Queues of at most `queue_messages` messages, one for each class.
+    pub fn new(classes: &Classes, queue_messages: usize) -> Self {
+        let limits = (0..classes.count()).map(|class| classes.limit(class, queue_messages)).collect();
+        Self { limits, taken: vec![0; classes.count()] }
     }
 
     /// Whether a class has room.
     pub fn has_room(&self, class: usize) -> bool {
-        self.taken.get(class).is_some_and(|taken| *taken < self.limit)
+        self.taken.get(class).is_some_and(|taken| *taken < self.limits[class])
     }
 
     /// Takes a slot; returns `false` if there is none.

@@ -65,7 +65,8 @@ impl Config {
     }
 
     /// Most bytes of messages that this node holds if it receives on this many direct connections: its own
-    /// messages, and a queue for each connection and class. Socket buffers are not included.
+    /// messages, a queue for each connection and class, and copies of what the other ends have not confirmed.
+    /// Socket buffers are not included.
     pub fn memory_bytes_max(&self, direct: usize) -> u64 {
         let topology = self.routes.topology();
         let receives = if topology.both_ways() {
@@ -73,8 +74,11 @@ impl Config {
         } else {
             (0..topology.nodes()).filter(|other| topology.links(*other).contains(&self.node)).count()
         };
-        let queues = (receives + direct) as u64 * self.routes.diameter() as u64;
-        let messages = queues * self.queue_messages as u64 + self.window_messages as u64;
+        let diameter = self.routes.diameter();
+        // Detours have queues of one message.
+        let detours = if topology.both_ways() { 2 * diameter } else { 0 };
+        let queues = (receives + direct) * (diameter * self.queue_messages + detours);
+        let messages = 2 * queues as u64 + self.window_messages as u64;
         messages.saturating_mul(self.message_bytes_max.into())
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Packet};
+use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Opened, Packet};
 use lightship_wire::control::{ErrorCode, Failure, Hello};
 use lightship_wire::frame::FrameKind;
 use lightship_wire::overlay::{
@@ -20,11 +20,14 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
-use crate::frame::{ControlFrames, ReadError, RoutedFrame, head, read_header, read_part, read_route};
+use crate::frame::{
+    ControlFrames, ReadError, RoutedFrame, decode_notice, encode_notice, head, read_header, read_part,
+    read_route,
+};
 use crate::pulse::Heartbeat;
 use crate::relay::Arrived;
 use crate::socket::{Read, Socket, Write};
-use crate::state::RelayState;
+use crate::state::{RelayState, Signals};
 
 /// Enough for headers; messages bypass the buffer.
 const READ_BUFFER_BYTES: usize = 4 << 10;
@@ -32,13 +35,15 @@ const READ_BUFFER_BYTES: usize = 4 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// The pause between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts to open a broken link again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Opens a connection of the topology, and runs it. Retries until the relay stops: the peer may not have
-/// started yet, or may not have restarted with the new settings yet.
+/// Opens a connection of the topology, and runs it; if it breaks, opens it again. Retries until the relay stops:
+/// the peer may not have started yet, or may not have restarted with the new settings yet.
 pub(crate) async fn dial(shared: Arc<RelayState>, connection: ConnectionId, peer: u32) -> Result<()> {
     let opened = async {
         loop {
-            let (reason, again) = match open(&shared, peer).await {
+            let (reason, again) = match open(&shared, peer, 0).await {
                 Ok(Ok(socket)) => return Ok(socket),
                 Ok(Err(refusal)) => {
                     let again = refusal.code != ErrorCode::Unauthenticated;
@@ -57,18 +62,43 @@ pub(crate) async fn dial(shared: Arc<RelayState>, connection: ConnectionId, peer
             sleep(RETRY).await;
         }
     };
-    let socket = tokio::select! {
+    let mut socket = tokio::select! {
         opened = opened => opened?,
         () = shared.stopping() => return Ok(()),
     };
-    run(shared, socket, connection, peer).await
+    let mut connection = connection;
+    loop {
+        if run(Arc::clone(&shared), socket, connection, peer).await? == Ended::Closed {
+            return Ok(());
+        }
+        (socket, connection) = tokio::select! {
+            opened = open_again(&shared, peer) => opened?,
+            () = shared.stopping() => return Ok(()),
+        };
+    }
+}
+
+/// Opens a broken link again. Other routes are used until then, so that nothing is an error.
+async fn open_again(shared: &RelayState, peer: u32) -> Result<(Socket, ConnectionId)> {
+    let mut pause = RETRY;
+    loop {
+        sleep(pause).await;
+        let number = shared.with(|state| state.forwarder.next_number());
+        let opening = timeout(shared.config.connect_timeout, open(shared, peer, number));
+        if let Ok(Ok(Ok(socket))) = opening.await {
+            let opened = Opened { here: true, number };
+            let connection = shared.with(|state| state.forwarder.reopen(peer, opened));
+            return Ok((socket, connection.map_err(RelayError::Unroutable)?));
+        }
+        pause = (pause * 2).min(RETRY_MAX);
+    }
 }
 
 /// Connects and sends a hello. The inner error is the peer's refusal.
-async fn open(shared: &RelayState, peer: u32) -> io::Result<Result<Socket, Failure>> {
+async fn open(shared: &RelayState, peer: u32, number: u64) -> io::Result<Result<Socket, Failure>> {
     let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
     let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
-    let refused = greet(shared, &mut socket, peer, LinkUse::Topology).await?;
+    let refused = greet(shared, &mut socket, peer, (LinkUse::Topology, number)).await?;
     Ok(refused.map_or(Ok(socket), Err))
 }
 
@@ -90,11 +120,12 @@ fn is_passing(kind: io::ErrorKind) -> bool {
 /// Requests a direct connection, and runs it. A refusal is not an error.
 pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()> {
     let both_ways = shared.config.direct_both_ways;
+    let number = shared.with(|state| state.forwarder.next_number());
     let greeted = async {
         let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
         let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
         let link = if both_ways { LinkUse::DirectBothWays } else { LinkUse::DirectOneWay };
-        let refused = greet(&shared, &mut socket, peer, link).await?;
+        let refused = greet(&shared, &mut socket, peer, (link, number)).await?;
         Ok::<_, io::Error>(Some(socket).filter(|_| refused.is_none()))
     };
     let greeted = tokio::select! {
@@ -114,7 +145,8 @@ pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()
             state.wanted.refused.insert(peer);
             return Ok(None);
         };
-        let connection = state.forwarder.add_direct(peer, true, both_ways);
+        let opened = Opened { here: true, number };
+        let connection = state.forwarder.add_direct(peer, opened, true, both_ways);
         state.opened.insert(connection, peer);
         state.opened_count += 1;
         if shared.status.borrow().closing {
@@ -124,10 +156,10 @@ pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()
         Ok(Some(connection))
     });
     shared.direct.notify_one();
-    match (socket, added.map_err(RelayError::Unroutable)?) {
-        (Some(socket), Some(connection)) => run(shared, socket, connection, peer).await,
-        _ => Ok(()),
+    if let (Some(socket), Some(connection)) = (socket, added.map_err(RelayError::Unroutable)?) {
+        run(shared, socket, connection, peer).await?;
     }
+    Ok(())
 }
 
 fn hello(shared: &RelayState, token: &str) -> Vec<u8> {
@@ -141,10 +173,10 @@ async fn greet(
     shared: &RelayState,
     socket: &mut Socket,
     peer: u32,
-    link: LinkUse,
+    (link, number): (LinkUse, u64),
 ) -> io::Result<Option<Failure>> {
     let token = shared.config.security.token.as_deref().unwrap_or_default();
-    let neighbour = Neighbour { node: shared.config.node, peer, link, digest: shared.digest };
+    let neighbour = Neighbour { node: shared.config.node, peer, link, number, digest: shared.digest };
     let hello = socket.sent.encode(FrameKind::Hello, &hello(shared, token));
     let neighbour = socket.sent.encode(FrameKind::Neighbour, &neighbour.encode());
     socket.send(&[hello, neighbour].concat()).await?;
@@ -183,6 +215,7 @@ pub(crate) async fn answer(shared: Arc<RelayState>, tcp: TcpStream) -> Result<()
     let Ok(Ok((mut socket, Some((hello, neighbour))))) = greeted else { return Ok(()) };
     let peer = neighbour.node;
     let admitted = admit(&shared, &hello, &neighbour);
+    let is_again = neighbour.link == LinkUse::Topology && neighbour.number > 0;
     let answer = match &admitted {
         Ok(_) => socket.sent.encode(FrameKind::Hello, &self::hello(&shared, "")),
         Err(refusal) => socket.sent.encode(FrameKind::Error, &refusal.encode()),
@@ -190,7 +223,12 @@ pub(crate) async fn answer(shared: Arc<RelayState>, tcp: TcpStream) -> Result<()
     let answered = socket.send(&answer).await;
     match (admitted, answered) {
         (Err(_), _) => Ok(()),
-        (Ok(connection), Ok(())) => run(shared, socket, connection, peer).await,
+        (Ok(connection), Ok(())) => run(shared, socket, connection, peer).await.map(|_| ()),
+        (Ok(connection), Err(e)) if is_again => {
+            shared.broke(connection, peer, RelayError::Lost { node: peer, kind: Some(e.kind()), by: None });
+            shared.with(|state| state.forwarder.gone(connection));
+            Ok(())
+        }
         (Ok(connection), Err(e)) => {
             // Nothing was sent yet: queued messages take another route, if there is one.
             let closed = shared.with(|state| {
@@ -246,7 +284,8 @@ fn admit(shared: &RelayState, hello: &Hello, neighbour: &Neighbour) -> Result<Co
             if state.accepted.len() >= most || shared.status.borrow().closing {
                 return None;
             }
-            let connection = state.forwarder.add_direct(peer, both_ways, true);
+            let opened = Opened { here: false, number: neighbour.number };
+            let connection = state.forwarder.add_direct(peer, opened, both_ways, true);
             state.accepted.insert(connection);
             Some(connection)
         })
@@ -254,6 +293,7 @@ fn admit(shared: &RelayState, hello: &Hello, neighbour: &Neighbour) -> Result<Co
     let connection = match neighbour.link {
         LinkUse::DirectOneWay => direct(false),
         LinkUse::DirectBothWays => direct(true),
+        LinkUse::Topology if neighbour.number > 0 => again(shared, peer, neighbour.number),
         LinkUse::Topology => {
             let links = Forwarder::<RoutedFrame>::topology_links(&shared.config.routes, me);
             let link = links.into_iter().find(|link| link.peer == peer && !link.opens);
@@ -263,13 +303,41 @@ fn admit(shared: &RelayState, hello: &Hello, neighbour: &Neighbour) -> Result<Co
     connection.ok_or_else(|| Failure::new(ErrorCode::Busy, "it has no room for this connection"))
 }
 
-/// Reads and writes frames until both ends have closed.
-async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<()> {
+/// The connection that replaces a link of the topology; `None` if it is not a later one of a link that a neighbour opens.
+fn again(shared: &RelayState, peer: u32, number: u64) -> Option<ConnectionId> {
+    let links = Forwarder::<RoutedFrame>::topology_links(&shared.config.routes, shared.config.node);
+    let is_theirs = links.iter().any(|link| link.peer == peer && !link.opens);
+    let recovers = shared.with(|state| state.forwarder.recovers());
+    let (last, last_number) = shared.with(|state| state.forwarder.link_to(peer)).unwrap_or((peer.into(), 0));
+    if !is_theirs || !recovers || number <= last_number || shared.status.borrow().closing {
+        return None;
+    }
+    // The peer knows that the last one is broken. This end may still wait for it.
+    shared.broke(last, peer, RelayError::Lost { node: peer, kind: None, by: None });
+    let cut = shared.with(|state| state.writers.get(&last).cloned());
+    if let Some(signals) = cut {
+        signals.cut.notify_one();
+    }
+    let opened = Opened { here: false, number };
+    shared.with(|state| state.forwarder.reopen(peer, opened)).ok()
+}
+
+/// How a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Both ends have closed it, or this node ends.
+    Closed,
+    /// It broke, and is routed around.
+    Broken,
+}
+
+/// Reads and writes frames until both ends have closed, or the connection has broken.
+async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<Ended> {
     let Socket { read, write, sent, received } = socket;
-    let wake = Arc::new(Notify::new());
+    let signals = Arc::new(Signals::default());
     // Messages that were queued before the connection opened leave at once: the writer checks before it waits.
     shared.with(|state| {
-        state.writers.insert(connection, Arc::clone(&wake));
+        state.writers.insert(connection, Arc::clone(&signals));
         state.connections_max = state.connections_max.max(state.writers.len());
     });
     shared.status.send_if_modified(|status| status.missing.remove(&connection));
@@ -282,22 +350,50 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
         let read = async {
             let done = tokio::select! {
                 done = read_frames(&shared, read, received, connection, peer, &heartbeat) => done,
-                () = heartbeat.lost(&wake) => {
+                () = heartbeat.lost(&signals.write) => {
                     Err(RelayError::Lost { node: peer, kind: Some(io::ErrorKind::TimedOut), by: None })
                 }
             };
-            if let Err(error) = &done {
+            if let Err(error) = &done
+                && !shared.is_passing(error)
+            {
                 // Immediately, because this is what ends the writer.
                 shared.fail(error.clone());
             }
             done
         };
-        // A write error also ends the reader, which first reads what the peer has sent.
-        tokio::join!(read, write_frames(&shared, write, sent, connection, &wake, &heartbeat)).0
+        let write = async {
+            let written = write_frames(&shared, write, sent, connection, &signals.write, &heartbeat).await;
+            written.map_err(|e| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None })
+        };
+        tokio::pin!(read, write);
+        // After a write error the reader still reads what the peer has sent.
+        let (done, written) = tokio::select! {
+            done = &mut read => (done, None),
+            written = &mut write => (read.await, Some(written)),
+        };
+        match (done, written) {
+            (Ok(()), Some(written)) => written,
+            (Ok(()), None) => write.await,
+            (Err(error), None) if !shared.is_passing(&error) => {
+                // The peer is told why this node ends.
+                let _ = write.await;
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
+        }
     };
     let done = tokio::select! {
-        done = frames => done,
-        () = given_up => Ok(()),
+        done = frames => done.map(|()| Ended::Closed),
+        () = signals.cut.notified() => Ok(Ended::Broken),
+        () = given_up => Ok(Ended::Closed),
+    };
+    let done = match done {
+        Err(error) if shared.is_passing(&error) => {
+            shared.broke(connection, peer, error);
+            Ok(Ended::Broken)
+        }
+        done => done,
     };
     shared.with(|state| {
         state.writers.remove(&connection);
@@ -345,12 +441,14 @@ async fn read_frames(
                 number: route.number,
                 ..RoutedFrame::new(header, part)
             };
-            let packet = Packet { from: route.from, to: route.to, id: 0, hops, body, slot: Some(slot) };
+            let (from, to, slot) = (route.from, route.to, Some(slot));
+            let packet = Packet { from, to, id: 0, hops, body, slot, resent: false };
             shared
                 .with(|state| {
-                    if let Some(packet) = state.forwarder.received(packet)? {
-                        let arrived = Arrived { from: packet.from, frame: packet.body, hops };
-                        state.inbox.push_back((arrived, slot));
+                    if let Some(Packet { from, body: frame, slot: Some(slot), .. }) =
+                        state.forwarder.received(packet)?
+                    {
+                        state.inbox.push_back((Arrived { from, frame, hops }, slot));
                         shared.arrived.notify_one();
                     }
                     Ok(())
@@ -363,7 +461,13 @@ async fn read_frames(
             FrameKind::ClassCredit => {
                 let credit = ClassCredit::decode(&payload).map_err(|e| lost(e.into()))?;
                 let (class, count) = (credit.class as usize, credit.count as usize);
-                shared.with(|state| state.forwarder.credited(connection, class, count)).map_err(rules)?;
+                let credited =
+                    shared.with(|state| state.forwarder.credited(connection, class, count, credit.received));
+                credited.map_err(rules)?;
+            }
+            FrameKind::LinkNotice => {
+                let notice = decode_notice(&payload).map_err(|e| lost(e.into()))?;
+                shared.noticed(connection, peer, notice)?;
             }
             FrameKind::Close => {
                 return shared
@@ -388,7 +492,7 @@ async fn write_frames(
     connection: ConnectionId,
     wake: &Notify,
     heartbeat: &Heartbeat,
-) {
+) -> io::Result<()> {
     let mut write = write;
     let written = async {
         let mut headers = BytesMut::new();
@@ -404,24 +508,27 @@ async fn write_frames(
             // Credit is small and is written together with the next frame.
             let frame = loop {
                 match shared.with(|state| state.forwarder.next_frame(connection)) {
-                    Some(Frame::Credit { class, count }) => {
-                        let credit = ClassCredit { class: class as u32, count: count as u32 };
+                    Some(Frame::Credit { class, count, received }) => {
+                        let credit = ClassCredit { class: class as u32, count: count as u32, received };
                         headers.extend_from_slice(&sent.encode(FrameKind::ClassCredit, &credit.encode()));
                         if headers.len() >= READ_BUFFER_BYTES {
                             break None;
                         }
+                    }
+                    Some(Frame::Notice(notice)) => {
+                        let notice = encode_notice(notice);
+                        headers.extend_from_slice(&sent.encode(FrameKind::LinkNotice, &notice));
                     }
                     other => break other,
                 }
             };
             match frame {
                 Some(Frame::Message(packet)) => {
-                    headers.extend_from_slice(&head(&packet));
-                    write.write_all_buf(&mut headers.split().chain(packet.body.part)).await?;
-                    shared.with(|state| state.forwarder.left(packet.slot, true));
-                    if packet.slot.is_none() && packet.body.has_slot {
+                    if packet.slot.is_none() && !packet.resent && packet.body.has_slot {
                         shared.room.add_permits(1);
                     }
+                    headers.extend_from_slice(&head(&packet));
+                    write.write_all_buf(&mut headers.split().chain(packet.body.part)).await?;
                 }
                 Some(Frame::Close) => {
                     headers.extend_from_slice(&sent.encode(FrameKind::Close, &[]));
@@ -437,6 +544,7 @@ async fn write_frames(
             }
         }
     };
-    let _: io::Result<()> = written.await;
+    let written: io::Result<()> = written.await;
     heartbeat.closed();
+    written
 }

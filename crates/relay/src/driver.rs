@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use lightship_overlay::forwarder::Forwarder;
+use lightship_overlay::forwarder::{Forwarder, Refusal, Trouble};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::connection::{answer, dial, dial_direct};
 use crate::error::{RelayError, Result};
@@ -13,6 +14,9 @@ use crate::state::RelayState;
 
 /// Unauthenticated connections that are accepted beyond those of the overlay.
 const UNAUTHENTICATED_MAX: usize = 64;
+
+/// After this many intervals of heartbeats, a node that has not told what it has received is lost.
+const SETTLING_INTERVALS: u32 = 3;
 
 /// Runs a node's connections until it is closed or has failed, and all of them have ended.
 pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
@@ -25,7 +29,18 @@ pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
         tasks.spawn(dial(Arc::clone(&shared), link.id, link.peer));
     }
     let mut listener = Some(listener);
+    // When messages that can't go on end this node.
+    let mut deadline: Option<Instant> = None;
     loop {
+        let trouble = shared.with(|state| state.forwarder.trouble());
+        deadline = trouble
+            .map(|_| deadline.unwrap_or_else(|| Instant::now() + SETTLING_INTERVALS * config.ping_interval));
+        let settled = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
         let stops = {
             let status = status.borrow_and_update();
             status.closing || status.error.is_some()
@@ -60,6 +75,13 @@ pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
             },
             () = shared.direct.notified() => if !stops {
                 adjust(&shared, &mut tasks);
+            },
+            () = settled, if !stops => match trouble {
+                Some(Trouble::Unsettled { peer: node }) => {
+                    shared.fail(RelayError::Lost { node, kind: Some(std::io::ErrorKind::TimedOut), by: None });
+                }
+                Some(Trouble::Stranded { to }) => shared.fail(RelayError::Unroutable(Refusal::NoWay { to })),
+                None => {}
             },
             _ = status.changed() => {}
         }

@@ -3,10 +3,10 @@
 use std::io;
 
 use bytes::Bytes;
-use lightship_overlay::forwarder::Packet;
+use lightship_overlay::forwarder::{LinkNotice, Packet};
 use lightship_wire::WireError;
 use lightship_wire::frame::{FrameHeader, FrameKind, HEADER_BYTES};
-use lightship_wire::overlay::{FLAG_ROUTED, ROUTE_BYTES, Route};
+use lightship_wire::overlay::{self as wire, FLAG_ROUTED, ROUTE_BYTES, Route};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Memory for a payload is allocated in steps of this size, as its bytes arrive.
@@ -57,6 +57,19 @@ pub(crate) fn head(packet: &Packet<RoutedFrame>) -> [u8; HEADER_BYTES + ROUTE_BY
     head[..HEADER_BYTES].copy_from_slice(&frame.header.encode());
     head[HEADER_BYTES..].copy_from_slice(&route.encode());
     head
+}
+
+/// The payload of a notice.
+pub(crate) fn encode_notice(notice: LinkNotice) -> Vec<u8> {
+    let LinkNotice { by, peer, opened, number, topology, received } = notice;
+    wire::LinkNotice { by, peer, opened, number, topology, received }.encode()
+}
+
+/// The notice in a payload.
+pub(crate) fn decode_notice(payload: &[u8]) -> lightship_wire::Result<LinkNotice> {
+    let wire::LinkNotice { by, peer, opened, number, topology, received } =
+        wire::LinkNotice::decode(payload)?;
+    Ok(LinkNotice { by, peer, opened, number, topology, received })
 }
 
 /// Why a frame can't be read.

@@ -14,8 +14,8 @@
 //!
 //! [`lightship_overlay::forwarder`] is the state machine; this crate adds the sockets. Nodes send each other the
 //! frames of Lightship's protocol (`docs/format.md`, section 10). Every node on the route verifies the checksum of
-//! the header; the receiver verifies that of the payload. A node trusts any node that has the token to be the one that it claims to be. Lost nodes are
-//! not routed around.
+//! the header; the receiver verifies that of the payload. A node trusts any node that has the token to be the one that it claims to be. Connections
+//! that break are routed around ([`lightship_overlay::forwarder`]); lost nodes are not.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -49,9 +49,13 @@ pub struct Stats {
     pub opened: u64,
     /// Direct connections that others refused to this node.
     pub refused: u64,
+    /// Connections of this node that broke, and were routed around.
+    pub broken: u64,
+    /// Links of the topology, of any nodes, that are broken now.
+    pub broken_links: usize,
 }
 
-/// A node of an overlay. Dropping it cuts its connections, and its neighbours fail.
+/// A node of an overlay. Dropping it cuts all its connections: the others fail, because it may have held messages.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<RelayState>,
@@ -193,6 +197,8 @@ impl Relay {
             connections_max: state.connections_max,
             opened: state.opened_count,
             refused: state.refused_count,
+            broken: state.broken_count,
+            broken_links: state.forwarder.broken_links(),
         })
     }
 
@@ -267,7 +273,7 @@ impl Inbox {
         loop {
             let next = self.shared.with(|state| {
                 let (arrived, slot) = state.inbox.pop_front()?;
-                state.forwarder.left(Some(slot), false);
+                state.forwarder.consumed(slot);
                 Some(arrived)
             });
             if next.is_some() {

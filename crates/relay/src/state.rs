@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lightship_overlay::forwarder::{ConnectionId, Forwarder, QueueSlot};
+use lightship_overlay::forwarder::{ConnectionId, Forwarder, LinkNotice, QueueSlot, Refusal};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::Config;
-use crate::error::RelayError;
+use crate::error::{RelayError, Result};
 use crate::frame::RoutedFrame;
 use crate::relay::Arrived;
 
@@ -39,8 +39,8 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) forwarder: Forwarder<RoutedFrame>,
-    /// Wakes the writer of each open connection.
-    pub(crate) writers: BTreeMap<ConnectionId, Arc<Notify>>,
+    /// The signals to the tasks of each open connection.
+    pub(crate) writers: BTreeMap<ConnectionId, Arc<Signals>>,
     /// Frames for this node that have not been received. Each holds a slot of a queue, which bounds them.
     pub(crate) inbox: VecDeque<(Arrived, QueueSlot)>,
     /// Direct connections that this node opened and that still count.
@@ -59,7 +59,17 @@ pub(crate) struct State {
     pub(crate) connections_max: usize,
     pub(crate) opened_count: u64,
     pub(crate) refused_count: u64,
+    pub(crate) broken_count: u64,
     forgotten: u64,
+}
+
+/// Signals to the tasks of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// There may be something to write.
+    pub(crate) write: Notify,
+    /// The other end has said that the connection is broken.
+    pub(crate) cut: Notify,
 }
 
 /// The state that all tasks of a node share.
@@ -73,7 +83,7 @@ pub(crate) struct RelayState {
     pub(crate) room: Semaphore,
     /// Notified when a message has arrived, or none will.
     pub(crate) arrived: Notify,
-    /// Notified when direct connections may have to be opened or closed.
+    /// Notified when direct connections may have to be opened or closed, or a connection has broken.
     pub(crate) direct: Notify,
     /// Notified when the driver has done that.
     pub(crate) settled: Notify,
@@ -99,6 +109,7 @@ impl RelayState {
             connections_max: 0,
             opened_count: 0,
             refused_count: 0,
+            broken_count: 0,
             forgotten: 0,
         };
         Self {
@@ -120,7 +131,7 @@ impl RelayState {
         let result = act(&mut state);
         for connection in state.forwarder.take_ready() {
             if let Some(writer) = state.writers.get(&connection) {
-                writer.notify_one();
+                writer.write.notify_one();
             }
         }
         if state.forgotten < state.forwarder.forgotten() {
@@ -131,6 +142,60 @@ impl RelayState {
             self.direct.notify_one();
         }
         result
+    }
+
+    /// Whether an error ended a connection only: the other node may live, and there may be other routes to it.
+    pub(crate) fn is_passing(&self, error: &RelayError) -> bool {
+        let stops = {
+            let status = self.status.borrow();
+            status.closing || status.error.is_some()
+        };
+        !stops
+            && matches!(error, RelayError::Lost { by: None, .. })
+            && self.config.routes.topology().both_ways()
+    }
+
+    /// A connection to a node broke. What was on it takes another route, if there is one; otherwise the node is
+    /// lost, and this one fails.
+    pub(crate) fn broke(&self, connection: ConnectionId, peer: u32, error: RelayError) {
+        let outcome = self.with(|state| {
+            if state.forwarder.is_broken(connection) {
+                return Ok(None);
+            }
+            state.broken_count += 1;
+            state.forwarder.broke(connection)?;
+            Ok(state.forwarder.unreachable())
+        });
+        self.direct.notify_one();
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(node)) if node == peer => self.fail(error),
+            Ok(Some(node)) => self.fail(RelayError::Lost { node, kind: None, by: None }),
+            Err(refusal) => self.fail(RelayError::Unroutable(refusal)),
+        }
+    }
+
+    /// Another node has told what became of a connection.
+    pub(crate) fn noticed(&self, connection: ConnectionId, peer: u32, notice: LinkNotice) -> Result<()> {
+        let outcome = self.with(|state| {
+            let cut = state.forwarder.noticed(connection, notice)?;
+            if let Some(cut) = cut {
+                state.broken_count += 1;
+                if let Some(signals) = state.writers.get(&cut) {
+                    signals.cut.notify_one();
+                }
+            }
+            Ok(state.forwarder.unreachable())
+        });
+        self.direct.notify_one();
+        match outcome {
+            Ok(None) => Ok(()),
+            Ok(Some(node)) => Err(RelayError::Lost { node, kind: None, by: Some(notice.by) }),
+            Err(refusal @ (Refusal::NoWay { .. } | Refusal::Astray { .. })) => {
+                Err(RelayError::Unroutable(refusal))
+            }
+            Err(refusal) => Err(RelayError::Rules { node: peer, refusal }),
+        }
     }
 
     /// Ends the node with an error, unless it has failed before.
@@ -173,6 +238,6 @@ impl RelayState {
         self.arrived.notify_one();
         self.direct.notify_one();
         self.settled.notify_waiters();
-        self.with(|state| state.writers.values().for_each(|writer| writer.notify_one()));
+        self.with(|state| state.writers.values().for_each(|writer| writer.write.notify_one()));
     }
 }

@@ -87,6 +87,8 @@ pub enum FrameKind {
     Lost = 24,
     /// SQL with the values of its parameters, or a request to describe it.
     Statement = 25,
+    /// What became of a connection of an overlay.
+    LinkNotice = 26,
 }
 
 impl FrameKind {
@@ -116,6 +118,7 @@ impl FrameKind {
             23 => Self::Close,
             24 => Self::Lost,
             25 => Self::Statement,
+            26 => Self::LinkNotice,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }
@@ -129,7 +132,9 @@ impl FrameKind {
             Self::Schema => SCHEMA_BYTES_MAX,
             Self::Task => TASK_BYTES_MAX,
             Self::Statement => STATEMENT_BYTES_MAX,
-            Self::Neighbour | Self::ClassCredit | Self::Close | Self::Lost => OVERLAY_BYTES_MAX,
+            Self::Neighbour | Self::ClassCredit | Self::Close | Self::Lost | Self::LinkNotice => {
+                OVERLAY_BYTES_MAX
+            }
             _ => CONTROL_BYTES_MAX,
         }
     }

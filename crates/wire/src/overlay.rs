@@ -90,6 +90,9 @@ pub struct Neighbour {
     pub peer: u32,
     /// What it is for.
     pub link: LinkUse,
+    /// The number of the connection at the node that opens it: 0 for a link of the topology that is opened for the
+    /// first time.
+    pub number: u64,
     /// A hash of what all nodes must agree on: epoch, topology, sizes.
     pub digest: u64,
 }
@@ -101,6 +104,7 @@ impl Neighbour {
         out.put_u32(self.node);
         out.put_u32(self.peer);
         out.put_u8(self.link as u8);
+        out.put_u64(self.number);
         out.put_u64(self.digest);
         out
     }
@@ -119,19 +123,21 @@ impl Neighbour {
             2 => LinkUse::DirectBothWays,
             other => return Err(malformed(what, format!("unknown use {other}"))),
         };
-        let digest = reader.u64()?;
+        let (number, digest) = (reader.u64()?, reader.u64()?);
         reader.end()?;
-        Ok(Self { node, peer, link, digest })
+        Ok(Self { node, peer, link, number, digest })
     }
 }
 
-/// Room for more frames of a class.
+/// Room for more frames of a class, and a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassCredit {
     /// Which class.
     pub class: u32,
     /// How many frames.
     pub count: u32,
+    /// Routed frames that have arrived on the connection so far.
+    pub received: u64,
 }
 
 impl ClassCredit {
@@ -140,6 +146,7 @@ impl ClassCredit {
         let mut out = Vec::new();
         out.put_u32(self.class);
         out.put_u32(self.count);
+        out.put_u64(self.received);
         out
     }
 
@@ -149,9 +156,78 @@ impl ClassCredit {
     /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("class credit", bytes);
-        let credit = Self { class: reader.u32()?, count: reader.u32()? };
+        let credit = Self { class: reader.u32()?, count: reader.u32()?, received: reader.u64()? };
         reader.end()?;
         Ok(credit)
+    }
+}
+
+/// What an end of a connection of an overlay tells all nodes about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkNotice {
+    /// The end that tells it.
+    pub by: u32,
+    /// The other end.
+    pub peer: u32,
+    /// Whether `by` has opened the connection.
+    pub opened: bool,
+    /// Whether it belongs to the topology.
+    pub topology: bool,
+    /// The opener's number for it.
+    pub number: u64,
+    /// Routed frames that `by` has received on it, if it broke; `None` if it was opened again.
+    pub received: Option<u64>,
+}
+
+/// Flags of a [`LinkNotice`].
+const NOTICE_OPENED: u8 = 1;
+const NOTICE_TOPOLOGY: u8 = 2;
+const NOTICE_BROKEN: u8 = 4;
+
+impl LinkNotice {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let mut out = Vec::new();
+        out.put_u32(self.by);
+        out.put_u32(self.peer);
+        out.put_u8(
+            flag(self.opened, NOTICE_OPENED)
+                | flag(self.topology, NOTICE_TOPOLOGY)
+                | flag(self.received.is_some(), NOTICE_BROKEN),
+        );
+        out.put_u64(self.number);
+        out.put_u64(self.received.unwrap_or(0));
+        out
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// If they are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let what = "link notice";
+        let mut reader = Reader::new(what, bytes);
+        let (by, peer, flags) = (reader.u32()?, reader.u32()?, reader.u8()?);
+        let (number, received) = (reader.u64()?, reader.u64()?);
+        reader.end()?;
+        let is_set = |flag: u8| flags & flag != 0;
+        if flags > NOTICE_OPENED | NOTICE_TOPOLOGY | NOTICE_BROKEN {
+            return Err(malformed(what, format!("unknown flags {flags:#x}")));
+        }
+        let received = match is_set(NOTICE_BROKEN) {
+            true => Some(received),
+            false if received == 0 => None,
+            false => return Err(malformed(what, "frames on a connection that has just been opened")),
+        };
+        Ok(Self {
+            by,
+            peer,
+            opened: is_set(NOTICE_OPENED),
+            topology: is_set(NOTICE_TOPOLOGY),
+            number,
+            received,
+        })
     }
 }
 
@@ -199,18 +275,31 @@ mod tests {
     #[test]
     fn payloads_are_decoded_as_they_were_encoded_and_only_as_a_whole() {
         for link in [LinkUse::Topology, LinkUse::DirectOneWay, LinkUse::DirectBothWays] {
-            let neighbour = Neighbour { node: 1, peer: 2, link, digest: 1 << 60 };
+            let neighbour = Neighbour { node: 1, peer: 2, link, number: 3, digest: 1 << 60 };
             let bytes = neighbour.encode();
             assert!(bytes.len() <= OVERLAY_BYTES_MAX as usize);
             assert_eq!(Neighbour::decode(&bytes).unwrap(), neighbour);
             assert!(Neighbour::decode(&bytes[1..]).is_err());
         }
-        let mut unknown = Neighbour { node: 1, peer: 2, link: LinkUse::Topology, digest: 0 }.encode();
+        let mut unknown =
+            Neighbour { node: 1, peer: 2, link: LinkUse::Topology, number: 0, digest: 0 }.encode();
         unknown[8] = 3;
         assert!(Neighbour::decode(&unknown).unwrap_err().to_string().contains("unknown use 3"));
-        let credit = ClassCredit { class: 1, count: u32::MAX };
+        let credit = ClassCredit { class: 1, count: u32::MAX, received: 1 << 40 };
         assert_eq!(ClassCredit::decode(&credit.encode()).unwrap(), credit);
-        assert!(ClassCredit::decode(&[0; 9]).is_err());
+        assert!(ClassCredit::decode(&[0; 17]).is_err());
+        let notice =
+            LinkNotice { by: 1, peer: 2, opened: true, topology: false, number: 9, received: Some(0) };
+        for notice in [notice, LinkNotice { topology: true, opened: false, received: None, ..notice }] {
+            assert_eq!(LinkNotice::decode(&notice.encode()).unwrap(), notice);
+            assert!(LinkNotice::decode(&notice.encode()[1..]).is_err());
+        }
+        let mut unknown = notice.encode();
+        for (at, flags) in [(8, 8), (17, 1)] {
+            unknown[8] = 3;
+            unknown[at] = flags;
+            assert!(LinkNotice::decode(&unknown).is_err(), "{at}");
+        }
         assert_eq!(decode_lost(&encode_lost(7)).unwrap(), 7);
         assert!(decode_lost(&[0; 3]).is_err());
     }

@@ -1,4 +1,4 @@
-//! The schema `cluster`: tables `nodes`, `parts` and `links`, which describe the cluster.
+//! The schema `cluster`: tables `nodes`, `parts`, `links` and `overlay`, which describe the cluster.
 
 use std::sync::Arc;
 
@@ -9,12 +9,18 @@ use datafusion::error::Result;
 use super::Member;
 use super::links::LinkCost;
 use super::members::Snapshot;
+use super::overlay::OverlayState;
 use super::request::Table;
 
 /// The tables, as they are when a query is planned.
-pub(crate) fn schema(members: &[Member], snapshot: &Snapshot) -> Result<Arc<dyn SchemaProvider>> {
+pub(crate) fn schema(
+    members: &[Member],
+    snapshot: &Snapshot,
+    overlay: Option<&OverlayState>,
+) -> Result<Arc<dyn SchemaProvider>> {
     let schema = MemorySchemaProvider::new();
     schema.register_table("nodes".into(), Arc::new(table(nodes(members)?)?))?;
+    schema.register_table("overlay".into(), Arc::new(table(overlay_rows(members, overlay)?)?))?;
     schema.register_table("links".into(), Arc::new(table(links(snapshot)?)?))?;
     schema.register_table("parts".into(), Arc::new(table(parts(members, snapshot)?)?))?;
     Ok(Arc::new(schema))
@@ -35,6 +41,29 @@ fn nodes(members: &[Member]) -> Result<RecordBatch> {
         ("state", text(|member| Some(member.state.to_string())), false),
         ("reason", text(|member| member.why.clone()), true),
         ("is_coordinator", Arc::new(coordinator) as ArrayRef, false),
+    ])?)
+}
+
+/// A row for the coordinator's part in the overlay, if it is configured for one.
+fn overlay_rows(members: &[Member], overlay: Option<&OverlayState>) -> Result<RecordBatch> {
+    let coordinator = members.iter().find(|member| member.is_self).map(|member| member.name.clone());
+    let row = overlay.zip(coordinator);
+    let count = |of: fn(&OverlayState) -> u64| -> ArrayRef {
+        Arc::new(row.iter().map(|(state, _)| Some(of(state))).collect::<UInt64Array>())
+    };
+    let is_open: BooleanArray = row.iter().map(|(state, _)| Some(state.is_open)).collect();
+    let node: StringArray = row.iter().map(|(_, name)| Some(name)).collect();
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("node", Arc::new(node) as ArrayRef, false),
+        ("is_open", Arc::new(is_open), false),
+        ("nodes", count(|state| state.nodes.len() as u64), false),
+        ("topology_connections", count(|state| state.topology as u64), false),
+        ("connections", count(|state| state.connections as u64), false),
+        ("connections_max", count(|state| state.connections_max as u64), false),
+        ("direct_peers_max", count(|state| state.direct_peers_max as u64), false),
+        ("streams", count(|state| state.streams), false),
+        ("forwarded_messages", count(|state| state.forwarded), false),
+        ("broken_links", count(|state| state.broken_links as u64), false),
     ])?)
 }
 

@@ -20,6 +20,7 @@ use http::HeaderMap;
 use lightship_wire::control::Plan;
 use url::Url;
 
+use super::edge_plans::EdgePlans;
 use super::metrics::TaskReport;
 use super::peer::{Peer, Reply};
 use super::request::{Execute, Head, Header, RequestKind, SetPlan, message_at};
@@ -198,7 +199,9 @@ impl WorkerChannel for PeerChannel {
             }
         };
         let partitions = request.target_partition_start..request.target_partition_end;
-        let (plan, leases) = self.cluster.exchange().leases(partitions.len());
+        let planned = context.session_config().get_extension::<EdgePlans>();
+        let edge = planned.and_then(|edges| edges.get(request.task_key.stage_id));
+        let (plan, leases) = self.cluster.exchange().leases(partitions.len(), edge);
         let node = Label::new("node", self.peer.name.clone());
         let from = self.peer.name.clone();
         let measure = || MetricBuilder::new(&metrics).with_label(node.clone());

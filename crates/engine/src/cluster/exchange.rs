@@ -9,10 +9,12 @@ use arrow_schema::SchemaRef;
 use lightship_transport::net::Encoders;
 use lightship_wire::control::Plan;
 
+use super::edge_plans::EdgePlan;
+
 /// Batches of a stream that may be in flight or unconsumed: one travels while the other is read.
-const WINDOW_BATCHES: u32 = 2;
+pub(crate) const WINDOW_BATCHES: u32 = 2;
 /// The smallest message size. A stream needs memory for two.
-const MESSAGE_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 /// Schemas whose encoders are kept. The state of one column can take 200 KB.
 const SCHEMAS_MAX: usize = 16;
 
@@ -35,6 +37,8 @@ pub(crate) struct Exchange {
 pub(crate) struct Lease {
     exchange: Arc<Exchange>,
     bytes: u64,
+    /// Bytes that a message is expected to have.
+    pub(crate) message_bytes: u32,
 }
 
 impl Exchange {
@@ -65,24 +69,43 @@ impl Exchange {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Leases for streams that start together, and the plan of their transfers.
-    pub(crate) fn leases(self: &Arc<Self>, streams: usize) -> (Plan, Vec<Lease>) {
-        let window = u64::from(WINDOW_BATCHES);
+    /// Bytes of the largest message.
+    pub(crate) fn message_bytes_max(&self) -> u64 {
+        self.message_bytes_max
+    }
+
+    /// Memory for streams, in all.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Leases for streams that start together, and the plan of their transfers: as the edge was planned, if there is
+    /// enough memory.
+    pub(crate) fn leases(self: &Arc<Self>, streams: usize, edge: Option<EdgePlan>) -> (Plan, Vec<Lease>) {
+        let wanted = edge.map_or(self.message_bytes_max, |edge| u64::from(edge.message_bytes));
+        let wanted = wanted.min(self.message_bytes_max);
         // Only half of the free memory, because other streams will follow.
-        let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2;
-        let share = free / (streams.max(1) as u64 * window);
-        let message_bytes = share.max(MESSAGE_BYTES_MIN).min(self.message_bytes_max);
+        let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2 / streams.max(1) as u64;
+        // A smaller window before smaller messages, down to the usual one.
+        let window = edge.map_or(WINDOW_BATCHES, |edge| edge.window_batches);
+        let fitting = u32::try_from(free / wanted.max(1)).unwrap_or(u32::MAX);
+        let window_batches = window.min(fitting.max(WINDOW_BATCHES));
+        let window = u64::from(window_batches);
+        let message_bytes = (free / window)
+            .max(MESSAGE_BYTES_MIN)
+            .min(wanted.max(MESSAGE_BYTES_MIN))
+            .min(self.message_bytes_max);
         let plan = Plan {
             batch_bytes: message_bytes as u32,
             message_bytes: message_bytes as u32,
-            window_batches: WINDOW_BATCHES,
+            window_batches,
             codec: None,
             ..Plan::default()
         };
         let bytes = window * message_bytes;
         let lease = || {
             self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-            Lease { exchange: self.clone(), bytes }
+            Lease { exchange: self.clone(), bytes, message_bytes: wanted.min(message_bytes) as u32 }
         };
         (plan, std::iter::repeat_with(lease).take(streams).collect())
     }
@@ -101,16 +124,33 @@ mod tests {
     #[test]
     fn streams_share_the_free_memory_and_none_waits() {
         let exchange = Arc::new(Exchange::new(8 << 20, 1 << 20));
-        let (plan, first) = exchange.leases(2);
+        let (plan, first) = exchange.leases(2, None);
         assert_eq!((plan.message_bytes, plan.window_batches), (1 << 20, 2));
         assert_eq!(exchange.held_bytes(), 4 << 20);
-        let (plan, second) = exchange.leases(4);
+        let (plan, second) = exchange.leases(4, None);
         assert_eq!(plan.message_bytes, 256 << 10);
         assert_eq!(exchange.held_bytes(), 6 << 20);
-        let (plan, many) = exchange.leases(100);
+        let (plan, many) = exchange.leases(100, None);
         assert_eq!(plan.message_bytes, 64 << 10);
         assert!(exchange.held_bytes() <= (8 << 20) + 100 * (128 << 10));
         drop((first, second, many));
+        assert_eq!(exchange.held_bytes(), 0);
+    }
+
+    #[test]
+    fn an_edge_gets_the_sizes_that_were_planned_if_they_fit() {
+        let exchange = Arc::new(Exchange::new(64 << 20, 1 << 20));
+        let sizes = |message_bytes, window_batches, streams| {
+            let edge = EdgePlan { message_bytes, window_batches };
+            let (plan, _leases) = exchange.leases(streams, Some(edge));
+            (plan.message_bytes, plan.window_batches)
+        };
+        assert_eq!(sizes(128 << 10, 2, 4), (128 << 10, 2));
+        assert_eq!(sizes(1 << 20, 8, 4), (1 << 20, 8));
+        assert_eq!(sizes(1 << 20, 64, 4), (1 << 20, 8));
+        assert_eq!(sizes(1 << 20, 64, 32), (512 << 10, 2));
+        assert_eq!(sizes(0, 1, 4), (64 << 10, 1));
+        assert_eq!(sizes(u32::MAX, 1, 4), (1 << 20, 1));
         assert_eq!(exchange.held_bytes(), 0);
     }
 }

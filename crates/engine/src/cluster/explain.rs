@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::Result;
+use datafusion::execution::SessionState;
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion_distributed::{
@@ -14,7 +15,6 @@ use datafusion_distributed::{
 use futures::StreamExt;
 
 use super::Cluster;
-use super::cost::edges::Prediction;
 use super::cost::ways::Choices;
 use super::members::Snapshot;
 use super::route;
@@ -28,20 +28,16 @@ pub(crate) async fn explain(
     cluster: &Arc<Cluster>,
     snapshot: &Snapshot,
     plan: Arc<dyn ExecutionPlan>,
-    context: Arc<datafusion::execution::TaskContext>,
+    state: &SessionState,
     run: bool,
 ) -> Result<Explained> {
-    let choices = context.session_config().get_extension::<Choices>();
+    let choices = state.config().get_extension::<Choices>();
     // A query that stays on one node makes no use of them.
     let choices =
         choices.filter(|_| plan.is::<DistributedExec>()).map(|choices| choices.get()).unwrap_or_default();
-    let partitions = context.session_config().target_partitions();
-    let prediction = Prediction { facts: &cluster.facts, snapshot, partitions };
+    let partitions = state.config().target_partitions();
     // Before the query runs: a prediction must not know what it is about.
-    let expected = match plan.is::<DistributedExec>() {
-        true => prediction.edges(&plan, cluster.name())?,
-        false => Vec::new(),
-    };
+    let (expected, context) = cluster.planned(&plan, state)?;
     let (mut seconds, mut count) = (None, None);
     let mut shown = plan.clone();
     if run {

@@ -38,6 +38,8 @@ const SMALL_MESSAGES: u32 = 32;
 const SMALL_BYTES: u32 = 64;
 /// Bytes of the large messages, one after the other until one takes long enough.
 const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
+/// Large messages of each size; the fastest counts.
+const LARGE_MESSAGES: u32 = 3;
 /// Enough to tell the rate from the cost of a message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows of fewer bytes say nothing of the link.
@@ -221,7 +223,11 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     let message = small.saturating_sub(first) / (SMALL_MESSAGES - 1);
     let (mut bytes_per_second, mut before) = (f64::INFINITY, (SMALL_BYTES, first));
     for bytes in LARGE_BYTES {
-        let took = probe(1, bytes).await?;
+        let mut took = probe(1, bytes).await?;
+        // A busy processor makes a message late, and never early.
+        for _ in 1..LARGE_MESSAGES {
+            took = took.min(probe(1, bytes).await?);
+        }
         let more = took.saturating_sub(before.1);
         if !more.is_zero() {
             bytes_per_second = f64::from(bytes - before.0) / more.as_secs_f64();

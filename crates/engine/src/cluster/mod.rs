@@ -9,6 +9,7 @@ mod catalog;
 mod change;
 mod channel;
 pub(crate) mod cost;
+mod edge_plans;
 mod exchange;
 pub(crate) mod explain;
 #[cfg(feature = "grpc")]
@@ -53,9 +54,11 @@ use uuid::Uuid;
 
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
+use self::cost::edges::Prediction;
 use self::cost::facts::Facts;
 use self::cost::rates::Rates;
 use self::cost::ways::{Choices, FastestStrategies};
+use self::edge_plans::EdgePlans;
 use self::exchange::Exchange;
 use self::links::Links;
 use self::members::{Members, MembersConfig};
@@ -69,6 +72,7 @@ use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::error::{EngineError, Result};
+use crate::explained::ExpectedEdge;
 use crate::files::FileLocation;
 use crate::meter::TaskMeters;
 use crate::range::{RangeFiles, WithRangeFiles};
@@ -497,7 +501,8 @@ impl Cluster {
         state.add_analyzer_rule(arithmetic::rule());
         let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
-        all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot)?)?;
+        let overlay = self.overlay();
+        all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot, overlay.as_ref())?)?;
         let tables: Arc<dyn SchemaProvider> =
             Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) });
         let tables = match self.local.range_files.clone() {
@@ -508,6 +513,29 @@ impl Cluster {
         information_schema::register(&state, &all, self.local.range_files.clone())?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
+    }
+
+    /// What the nodes of a plan are expected to send each other, and a context in which they do it as planned.
+    pub(crate) fn planned(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+    ) -> DataFusionResult<(Vec<ExpectedEdge>, Arc<TaskContext>)> {
+        let Some(snapshot) = state.config().get_extension::<members::Snapshot>() else {
+            return Ok((Vec::new(), state.task_ctx()));
+        };
+        if !plan.is::<DistributedExec>() {
+            return Ok((Vec::new(), state.task_ctx()));
+        }
+        let partitions = state.config().target_partitions();
+        let exchange = &self.exchange;
+        let prediction = Prediction { facts: &self.facts, snapshot: &snapshot, partitions, exchange };
+        let edges = prediction.edges(plan, self.name())?;
+        let plans = cost::edges::plans(&edges);
+        let mut config = state.config().clone();
+        config.set_distributed_passthrough_headers(plans.to_headers())?;
+        config.set_extension(Arc::new(plans));
+        Ok((edges, Arc::new(TaskContext::from(state).with_session_config(config))))
     }
 
     /// The rows of a plan. Once they have ended, what its operators gave is remembered.
@@ -562,6 +590,8 @@ impl Cluster {
                 let config = context.builder.config().get_or_insert_default();
                 adopt(config, &base);
                 config.set_extension(cluster.clone());
+                let edges = EdgePlans::of_headers(&context.headers);
+                config.set_extension(Arc::new(edges));
                 config.set_extension(Arc::new(handler::STOP.try_with(StopFlag::clone).unwrap_or_default()));
                 let mut state = context
                     .builder

@@ -54,6 +54,10 @@ pub struct OverlayState {
     pub connections: usize,
     /// The most connections at any time.
     pub connections_max: usize,
+    /// The most peers to which streams went directly at the same time, since this node started.
+    pub direct_peers_max: usize,
+    /// Links of the overlay, of any nodes, that are broken now.
+    pub broken_links: usize,
 }
 
 /// A node's part in overlays. There is one overlay at a time.
@@ -63,8 +67,15 @@ pub(crate) struct Overlay {
     client: ClientConfig,
     tls: Option<Arc<rustls::ClientConfig>>,
     now: Mutex<Option<Arc<OverlayInstance>>>,
-    /// Streams that go directly, by peer.
-    direct: Mutex<BTreeMap<String, usize>>,
+    direct: Mutex<DirectStreams>,
+}
+
+/// Streams that go directly.
+#[derive(Default)]
+struct DirectStreams {
+    by_peer: BTreeMap<String, usize>,
+    /// The most peers at the same time.
+    peers_max: usize,
 }
 
 /// The chosen route of a stream.
@@ -82,10 +93,10 @@ pub(crate) struct Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         let mut direct = self.overlay.direct();
-        if let Some(streams) = direct.get_mut(&self.peer) {
+        if let Some(streams) = direct.by_peer.get_mut(&self.peer) {
             *streams -= 1;
             if *streams == 0 {
-                direct.remove(&self.peer);
+                direct.by_peer.remove(&self.peer);
             }
         }
     }
@@ -132,7 +143,7 @@ impl Overlay {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn direct(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    fn direct(&self) -> MutexGuard<'_, DirectStreams> {
         self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,24 +171,26 @@ impl Overlay {
         let instance = self.now().as_ref().filter(|instance| instance.is_open()).cloned();
         // Under one lock, so that two streams can't both take the last direct connection.
         let mut direct = self.direct();
+        let (peers, is_direct) = (direct.by_peer.len(), direct.by_peer.contains_key(peer));
         if let Some(instance) = instance
             && let Some(node) = instance.number(peer)
-            && instance.budget.route(direct.len(), direct.contains_key(peer), message_bytes.into())
-                == StreamRoute::Overlay
+            && instance.budget.route(peers, is_direct, message_bytes.into()) == StreamRoute::Overlay
         {
             return Chosen::Overlay(instance, node);
         }
         Chosen::Direct(self.take_direct(&mut direct, peer))
     }
 
-    fn take_direct(self: &Arc<Self>, direct: &mut BTreeMap<String, usize>, peer: &str) -> Direct {
-        *direct.entry(peer.to_owned()).or_default() += 1;
+    fn take_direct(self: &Arc<Self>, direct: &mut DirectStreams, peer: &str) -> Direct {
+        *direct.by_peer.entry(peer.to_owned()).or_default() += 1;
+        direct.peers_max = direct.peers_max.max(direct.by_peer.len());
         Direct { overlay: self.clone(), peer: peer.to_owned() }
     }
 
     /// The current overlay.
     pub(crate) fn state(&self) -> OverlayState {
-        self.now().as_ref().map(|instance| instance.state()).unwrap_or_default()
+        let overlay = self.now().as_ref().map(|instance| instance.state()).unwrap_or_default();
+        OverlayState { direct_peers_max: self.direct().peers_max, ..overlay }
     }
 
     /// The same security as other connections between nodes; `names` are the names in the nodes' certificates.
@@ -218,8 +231,9 @@ mod tests {
             held.extend(overlay.connect(peer, 1).await.err());
         }
         assert_eq!(held.len(), 3);
-        assert_eq!(overlay.direct().get("a"), Some(&2));
+        assert_eq!(overlay.direct().by_peer.get("a"), Some(&2));
         drop(held);
-        assert!(overlay.direct().is_empty());
+        assert!(overlay.direct().by_peer.is_empty());
+        assert_eq!(overlay.state().direct_peers_max, 2);
     }
 }

@@ -81,7 +81,8 @@ impl Peer {
         mut plan: Plan,
         lease: Option<Lease>,
     ) -> Result<Reply> {
-        let (mut connection, route, direct) = match self.over_overlay(&kind, &plan).await {
+        let message_bytes = lease.as_ref().map_or(plan.message_bytes, |lease| lease.message_bytes);
+        let (mut connection, route, direct) = match self.over_overlay(&kind, message_bytes).await {
             Some(Ok((connection, route))) => (connection, Some(route), None),
             Some(Err(direct)) => (self.connect().await?, None, Some(direct)),
             None => (self.connect().await?, None, None),
@@ -101,11 +102,11 @@ impl Peer {
     async fn over_overlay(
         &self,
         kind: &RequestKind,
-        plan: &Plan,
+        message_bytes: u32,
     ) -> Option<std::result::Result<(Connection, OverlayRoute), Direct>> {
         let overlay = self.dial.overlay.as_ref();
         let overlay = overlay.filter(|_| matches!(kind, RequestKind::Execute(_) | RequestKind::Scan(_)))?;
-        Some(overlay.connect(&self.name, plan.message_bytes).await)
+        Some(overlay.connect(&self.name, message_bytes).await)
     }
 
     /// The shared connection, opened if necessary.

@@ -46,6 +46,9 @@ pub(crate) fn desired_tasks(
     }
     if brings_together(event.plan) {
         let snapshot = snapshot(event.session_config).ok()?;
+        if on_one_host(&snapshot) {
+            return None;
+        }
         let rates: Vec<f64> = by_capacity(&snapshot).into_iter().map(|(_, rate)| rate).collect();
         let tasks = receivers(&rates, Rates::of(&snapshot).processor.code_byte);
         let limited = DesiredTaskCountEventResponse::maximum(tasks);
@@ -67,6 +70,14 @@ fn brings_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
         repartition.is_some_and(|input| matches!(input.partitioning(), Partitioning::Hash(..)))
     };
     !plan.children().is_empty() && plan.children().iter().all(is_divided)
+}
+
+/// Whether all nodes are known by the same host: then they share its processors and its network, and a node that
+/// looks slower was only measured at a busier moment.
+fn on_one_host(snapshot: &Snapshot) -> bool {
+    let mut hosts = snapshot.nodes.iter().map(|node| node.name.rsplit_once(':').map(|(host, _)| host));
+    let first = hosts.next();
+    hosts.all(|host| Some(host) == first)
 }
 
 /// The nodes and the bytes a second that each receives or sends, the fastest first.
@@ -255,6 +266,12 @@ fn is_in_memory(plan: &Arc<dyn ExecutionPlan>) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::members::Node;
+
+    #[test]
+    fn nodes_of_one_host_are_equally_fast() {
+        assert!(on_one_host(&snapshot(&["a:1", "a:2"])) && on_one_host(&snapshot(&["[::1]:1", "[::1]:2"])));
+        assert!(!on_one_host(&snapshot(&["a:1", "a:2", "b:1"])));
+    }
 
     #[test]
     fn a_node_behind_a_slow_link_receives_nothing_that_others_can() {

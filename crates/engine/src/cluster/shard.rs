@@ -221,7 +221,7 @@ impl ShardScanExec {
         scan.shards = Some(Shards { nodes: vec![node.to_owned()], ..self.shards.clone() });
         scan.partitions = 1;
         let peer = cluster.peer(node)?;
-        let (plan, mut leases) = cluster.exchange().leases(1);
+        let (plan, mut leases) = cluster.exchange().leases(1, None);
         let reply = peer.request(RequestKind::Scan(scan), plan, leases.pop()).await?;
         let schema = reply.schema.clone();
         let rows = futures::stream::try_unfold(reply, |mut reply| async move {

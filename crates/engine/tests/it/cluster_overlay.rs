@@ -4,8 +4,10 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
 use futures::{StreamExt, TryStreamExt};
-use lightship_engine::{ClusterConfig, OverlayState};
+use lightship_engine::{ClusterConfig, OverlayConfig, OverlayState};
+use lightship_testkit::proxy::Proxy;
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_wire::control::ErrorCode;
@@ -19,10 +21,16 @@ const CONNECTIONS_MAX: usize = 4;
 const LARGE: &str =
     "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
 
+/// A shuffle of few rows.
+const SMALL: &str = "select l_partkey, count(*) as n from lineitem group by l_partkey";
+
 /// With little memory for rows in flight, so that unread rows stay at their node.
 fn config() -> ClusterConfig {
-    let overlay = Some(overlay_part(CONNECTIONS_MAX));
-    ClusterConfig { overlay, exchange_bytes: 1, ..ClusterConfig::default() }
+    with_overlay(overlay_part(CONNECTIONS_MAX))
+}
+
+fn with_overlay(overlay: OverlayConfig) -> ClusterConfig {
+    ClusterConfig { overlay: Some(overlay), exchange_bytes: 1, ..ClusterConfig::default() }
 }
 
 async fn start(folder: &Path, storage: Storage, nodes: &[Node], config: ClusterConfig) -> Node {
@@ -114,14 +122,13 @@ async fn seven_nodes_with_four_connections_give_the_same_results_as_one() {
         assert!(state.connections >= 2 && state.connections_max <= CONNECTIONS_MAX, "{state:#?}");
     }
     // EXPLAIN shows it.
-    let over_overlay = over_overlay(&nodes[0]).await;
+    let over_overlay = over_overlay(&nodes[0], SMALL).await;
     assert!(over_overlay.iter().all(|streams| *streams > 0), "{over_overlay:?}");
 }
 
 /// The streams over the overlay, for each pair of nodes with traffic.
-async fn over_overlay(node: &Node) -> Vec<u64> {
-    let sql = "explain analyze select l_partkey, count(*) as n from lineitem group by l_partkey";
-    let rows = node.query(sql).await.unwrap();
+async fn over_overlay(node: &Node, sql: &str) -> Vec<u64> {
+    let rows = node.query(&format!("explain analyze {sql}")).await.unwrap();
     let explained: serde_json::Value =
         serde_json::from_str(rows[0].column(1).as_string::<i32>().value(1)).unwrap();
     let edges = explained["edges"].as_array().unwrap();
@@ -140,9 +147,12 @@ async fn large_messages_go_directly_up_to_the_limit_of_connections() {
         let with = || ClusterConfig { overlay: overlay(), message_bytes_max, ..ClusterConfig::default() };
         let nodes = cluster_of(&shards, Storage::Own, with).await;
         until(&nodes, all(7)).await;
-        let streams = over_overlay(&nodes[3]).await;
+        let streams = over_overlay(&nodes[3], LARGE).await;
         assert!(streams.iter().any(|streams| *streams > 0), "{streams:?}");
         assert_eq!(streams.contains(&0), some_directly, "{streams:?}");
+        // Few rows leave the direct connections to others, whatever a message could hold.
+        let streams = over_overlay(&nodes[3], SMALL).await;
+        assert!(streams.iter().all(|streams| *streams > 0), "{streams:?}");
     }
 }
 
@@ -176,6 +186,46 @@ async fn a_killed_node_is_named_and_the_others_continue() {
         assert_eq!(difference(&expected, &node.query(sql).await.unwrap(), Order::Kept), None);
     }
     assert!(streams(&nodes) > before);
+    free(&nodes).await;
+}
+
+/// The network between a node and those that connect to it breaks, and works again: its rows take other routes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_goes_on_when_connections_of_the_overlay_break() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = tpch::write_shards(SCALE, folder.path(), &[1; 10]).unwrap();
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut proxies = Vec::new();
+    for folder in &shards {
+        // Four of them for the topology.
+        let (mut overlay, proxy) = (overlay_part(8), Proxy::listen().await);
+        proxy.lead_to(overlay.address.parse().unwrap());
+        overlay.address.clone_from(&proxy.name);
+        proxies.push(proxy);
+        nodes.push(start(folder, Storage::Own, &nodes, with_overlay(overlay)).await);
+    }
+    until(&nodes, all(10)).await;
+    let expected = count(&nodes[1].query(LARGE).await.unwrap());
+    let broken = |nodes: &[Node]| nodes.iter().map(|node| overlay(node).broken_links).sum::<usize>();
+    // The first by name, to which at most three others connect: none loses all of its connections.
+    let mut places: Vec<usize> = (0..nodes.len()).collect();
+    places.sort_by_key(|place| nodes[*place].name.clone());
+    for place in places.into_iter().take(4) {
+        let mut rows = nodes[place].engine.query(LARGE).await.unwrap().into_rows();
+        let first = rows.next().await.unwrap().unwrap().num_rows();
+        // Connections that others have opened to it.
+        proxies[place].cut();
+        proxies[place].open();
+        let rest: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+        assert_eq!(first + count(&rest), expected, "{place}");
+    }
+    while broken(&nodes) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(nodes.iter().all(|node| overlay(node).is_open && overlay(node).nodes.len() == 10));
+    let rows = nodes[2].query("select broken_links, connections from cluster.overlay").await.unwrap();
+    assert_eq!(rows[0].column(0).as_primitive::<UInt64Type>().value(0), 0);
+    assert!(rows[0].column(1).as_primitive::<UInt64Type>().value(0) >= 2);
     free(&nodes).await;
 }
 
@@ -215,7 +265,9 @@ async fn there_is_no_overlay_if_direct_connections_suffice() {
     let nodes = cluster(&[folder.path(); 3], Storage::Shared).await;
     assert_eq!(count(&nodes[1].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
     for node in &nodes {
-        assert_eq!(overlay(node), OverlayState::default());
+        let direct_peers_max = overlay(node).direct_peers_max;
+        assert!(direct_peers_max <= 2);
+        assert_eq!(overlay(node), OverlayState { direct_peers_max, ..OverlayState::default() });
     }
 }
 

@@ -24,6 +24,10 @@ struct Net {
     seen: BTreeSet<(u32, u64)>,
     sent: BTreeSet<(u32, u64)>,
     forwards: u64,
+    /// Ends of connections that have broken, which their nodes have not noticed.
+    torn: Vec<End>,
+    /// Links of the topology that have broken and can be opened again.
+    down: Vec<(usize, usize)>,
     rng: Rng,
 }
 
@@ -38,6 +42,8 @@ impl Net {
             seen: BTreeSet::new(),
             sent: BTreeSet::new(),
             forwards: 0,
+            torn: Vec::new(),
+            down: Vec::new(),
             rng: Rng::with_seed(seed),
         };
         for node in 0..nodes {
@@ -75,8 +81,11 @@ impl Net {
         let few = self.nodes[node].direct().count() < 2 && self.nodes[peer].direct().count() < 4;
         if node != peer && few {
             let both_ways = self.rng.bool();
-            let mine = self.nodes[node].add_direct(peer as u32, true, both_ways);
-            let theirs = self.nodes[peer].add_direct(node as u32, both_ways, true);
+            let number = self.nodes[node].next_number();
+            let mine =
+                self.nodes[node].add_direct(peer as u32, Opened { here: true, number }, true, both_ways);
+            let theirs =
+                self.nodes[peer].add_direct(node as u32, Opened { here: false, number }, both_ways, true);
             self.join((node, mine), (peer, theirs));
         }
     }
@@ -99,7 +108,6 @@ impl Net {
         let Some(frame) = node.next_frame(end.1) else { return false };
         if let Frame::Message(packet) = &frame {
             self.forwards += u64::from(packet.slot.is_some());
-            node.left(packet.slot, true);
         }
         wire.push_back(frame);
         true
@@ -115,16 +123,23 @@ impl Net {
             Frame::Message(packet) => {
                 let slot = node.admit(connection, (packet.from, packet.to, packet.hops));
                 let slot = slot.expect("peers follow the protocol");
-                let packet = Packet { slot: Some(slot), ..packet };
+                let packet = Packet { slot: Some(slot), resent: false, ..packet };
                 if let Some(packet) = node.received(packet).expect("there is a route") {
                     assert_eq!((packet.to as usize, packet.body), (at, packet.id));
                     assert!(self.seen.insert((packet.from, packet.id)), "twice: {packet:?}");
                     self.arrived.push((at, slot));
                 }
             }
-            Frame::Credit { class, count } => {
+            Frame::Credit { class, count, received } => {
                 // A node may still receive credit after it has closed.
-                node.credited(connection, class, count).expect("peers follow the protocol");
+                node.credited(connection, class, count, received).expect("peers follow the protocol");
+            }
+            Frame::Notice(notice) => {
+                if let Some(broken) = node.noticed(connection, notice).expect("peers follow the protocol") {
+                    self.torn.retain(|end| *end != (at, broken));
+                    self.nodes[at].gone(broken);
+                    return true;
+                }
             }
             Frame::Close => node.peer_closed(connection).expect("there is another route"),
         }
@@ -142,8 +157,70 @@ impl Net {
     fn consume(&mut self) -> bool {
         let Some(at) = self.rng.choice(0..self.arrived.len()) else { return false };
         let (node, slot) = self.arrived.swap_remove(at);
-        self.nodes[node].left(Some(slot), false);
+        self.nodes[node].consumed(slot);
         true
+    }
+
+    /// Breaks a connection; what is on it is lost. Another link of the topology is broken only when all nodes know
+    /// that the last one is open again.
+    fn tear(&mut self) {
+        let ends: Vec<_> = self.wires.keys().copied().collect();
+        let Some((node, id)) = self.rng.choice(ends) else { return };
+        let is_direct = self.nodes[node].connections[&id].direct;
+        // An end that has closed can't tell any more what it has received.
+        let other = self.wires[&(node, id)].0;
+        let is_closing =
+            [(node, id), other].into_iter().any(|(node, id)| self.nodes[node].connections[&id].closing);
+        let is_whole = self.down.is_empty() && self.nodes.iter().all(|node| node.broken_links() == 0);
+        if is_closing || !(is_direct || is_whole) {
+            return;
+        }
+        if !is_direct {
+            let (low, high) = (node.min(other.0), node.max(other.0));
+            self.down.push((low, high));
+        }
+        for end in [(node, id), other] {
+            self.wires.remove(&end);
+            self.torn.push(end);
+        }
+    }
+
+    /// A node notices that a connection has broken.
+    fn notice(&mut self) -> bool {
+        let Some(at) = self.rng.choice(0..self.torn.len()) else { return false };
+        let (node, id) = self.torn.swap_remove(at);
+        self.nodes[node].broke(id).expect("there is another route");
+        self.nodes[node].gone(id);
+        true
+    }
+
+    /// Opens a broken link again, once both ends know that it is broken.
+    fn mend(&mut self) -> bool {
+        let Some((low, high)) = self.down.pop() else { return false };
+        let unaware = self.torn.iter().any(|(node, id)| {
+            let link = &self.nodes[*node].connections[id];
+            !link.direct && [low, high].contains(node) && [low, high].contains(&(link.peer as usize))
+        });
+        if unaware {
+            self.down.push((low, high));
+            return false;
+        }
+        let number = self.nodes[low].next_number();
+        let opened = |here| Opened { here, number };
+        let mine = self.nodes[low].reopen(high as u32, opened(true)).expect("there is a route");
+        let theirs = self.nodes[high].reopen(low as u32, opened(false)).expect("there is a route");
+        self.join((low, mine), (high, theirs));
+        true
+    }
+
+    /// Takes one random step of a network whose connections break.
+    fn rough_step(&mut self) {
+        match self.rng.u8(..60) {
+            0 => self.tear(),
+            1..4 => drop(self.notice()),
+            4 => drop(self.mend()),
+            _ => self.step(),
+        }
     }
 
     /// Takes one random step.
@@ -172,7 +249,7 @@ impl Net {
             for end in ends {
                 goes_on |= self.transmit(end) | self.deliver(end);
             }
-            goes_on |= self.consume();
+            goes_on |= self.consume() | self.notice() | self.mend();
         }
     }
 
@@ -187,8 +264,9 @@ impl Net {
             assert_eq!(node.own_queued(), 0);
             for link in node.connections.values() {
                 assert_eq!((link.waiting_count, link.held.iter().sum::<usize>()), (0, 0));
-                assert!(!link.gone, "an empty connection without a socket is forgotten");
+                assert!(!link.gone, "an empty connection without a socket is forgotten: {link:?}");
             }
+            assert_eq!((node.trouble(), node.broken_links(), node.unreachable()), (None, 0, None));
         }
     }
 }
@@ -217,6 +295,28 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
+
+    /// Connections break with what is on them, and links are opened again. No link is the only route to a node.
+    #[test]
+    fn every_message_arrives_once_over_links_that_break(
+        (shape, nodes) in prop_oneof![
+            (3..9usize).prop_map(|nodes| (Shape::Ring, nodes)),
+            (7..14usize).prop_map(|nodes| (Shape::Circulant { offsets: vec![1, 3] }, nodes)),
+            (3..7usize).prop_map(|nodes| (Shape::FullMesh, nodes)),
+            (1..4u32).prop_map(|bits| (Shape::Hypercube, 2 << bits)),
+        ],
+        queue in 1..3usize,
+        seed in any::<u64>(),
+    ) {
+        let mut net = Net::new(shape, nodes, queue, seed)?;
+        (0..6000).for_each(|_| net.rough_step());
+        net.settle();
+        net.check();
+    }
+}
+
 fn pair() -> Result<Forwarder<u64>> {
     Ok(Forwarder::new(Arc::new(Routes::new(Topology::new(Shape::Ring, 8)?)), 0, 1, 1))
 }
@@ -225,24 +325,25 @@ fn pair() -> Result<Forwarder<u64>> {
 fn protocol_violations_by_a_peer_are_refused() -> Tested {
     let mut node = pair()?;
     let astray = |from, to, hops| Err(Refusal::Astray { from, to, hops });
-    // Nodes that don't exist, a message to its sender or from this node, no hops, and more hops than
-    // classes, now or before it would arrive.
+    // Nodes that don't exist, a message to its sender, no hops, and more hops than classes, now or before it
+    // would arrive.
     for (from, to, hops) in
-        [(8, 0, 1), (1, 8, 1), (1, 1, 1), (0, 1, 1), (1, 0, 0), (1, 0, 5), (1, 4, 1), (1, 0, usize::MAX)]
+        [(8, 0, 1), (1, 8, 1), (1, 1, 1), (1, 0, 0), (1, 0, 13), (1, 4, 9), (1, 0, usize::MAX)]
     {
         assert_eq!(node.admit(1, (from, to, hops)), astray(from, to, hops), "{from} {to} {hops}");
     }
     assert_eq!(node.admit(5, (1, 0, 1)), Err(Refusal::Closed));
     assert!(node.admit(1, (1, 0, 1)).is_ok());
     assert_eq!(node.admit(1, (1, 0, 1)), Err(Refusal::NoRoom { class: 1 }));
-    for (class, count) in [(1, 1), (9, 1), (usize::MAX, usize::MAX)] {
-        assert_eq!(node.credited(1, class, count), Err(Refusal::Credit { class, count }));
+    for (class, count) in [(1, 1), (99, 1), (usize::MAX, usize::MAX)] {
+        assert_eq!(node.credited(1, class, count, 0), Err(Refusal::Credit { class, count }));
     }
+    assert_eq!(node.credited(1, 1, 0, 1), Err(Refusal::Receipt { received: 1 }));
     assert_eq!(node.submit(0, 0, 0), Err(Refusal::Astray { from: 0, to: 0, hops: 0 }));
     assert_eq!(node.submit(8, 0, 0), Err(Refusal::Astray { from: 0, to: 8, hops: 0 }));
     node.peer_closed(1)?;
     assert_eq!(node.peer_closed(1), Err(Refusal::Closed));
-    assert_eq!(node.credited(1, 1, 1), Err(Refusal::Closed));
+    assert_eq!(node.credited(1, 1, 1, 0), Err(Refusal::Closed));
     Ok(())
 }
 
@@ -254,19 +355,17 @@ fn messages_wait_for_room_and_return_it() -> Tested {
     assert_eq!(node.take_ready(), BTreeSet::from([1]));
     let Some(Frame::Message(packet)) = node.next_frame(1) else { panic!("a message goes out") };
     assert_eq!((packet.hops, packet.body), (1, 10));
-    node.left(packet.slot, true);
     // The slot is taken until the far end returns it.
     assert_eq!(node.next_frame(1), None);
-    node.credited(1, 1, 1)?;
+    node.credited(1, 1, 1, 1)?;
     assert!(matches!(node.next_frame(1), Some(Frame::Message(Packet { body: 11, .. }))));
     // Forward from one neighbour to the other.
     let slot = node.admit(1, (1, 7, 1))?;
-    let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, slot: Some(slot) };
+    let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, slot: Some(slot), resent: false };
     assert_eq!(node.received(packet)?, None);
-    let Some(Frame::Message(packet)) = node.next_frame(7) else { panic!("it is forwarded") };
-    node.left(packet.slot, true);
-    assert_eq!(node.next_frame(1), Some(Frame::Credit { class: 1, count: 1 }));
-    assert_eq!(node.counts(), Counts { sent: 1, received: 0, forwarded: 1 });
+    assert!(matches!(node.next_frame(7), Some(Frame::Message(Packet { body: 12, .. }))), "it is forwarded");
+    assert_eq!(node.next_frame(1), Some(Frame::Credit { class: 1, count: 1, received: 1 }));
+    assert_eq!(node.counts(), Counts { sent: 2, received: 0, forwarded: 1 });
     Ok(())
 }
 
@@ -285,7 +384,7 @@ fn a_message_without_a_route_is_an_error() -> Tested {
 #[test]
 fn a_direct_connection_is_used_and_closed() -> Tested {
     let mut node = pair()?;
-    let direct = node.add_direct(4, true, true);
+    let direct = node.add_direct(4, Opened { here: true, number: 1 }, true, true);
     assert!(node.is_connected(4));
     node.submit(4, 0, 0)?;
     node.close(direct)?;
@@ -298,7 +397,7 @@ fn a_direct_connection_is_used_and_closed() -> Tested {
     assert!(node.is_over(direct));
     node.gone(direct);
     assert_eq!(node.direct().collect::<Vec<_>>(), [(direct, 4)]);
-    node.left(Some(slot), false);
+    node.consumed(slot);
     assert_eq!(node.direct().count(), 0);
     assert_eq!(node.connections[&1].waiting_count + node.connections[&7].waiting_count, 1);
     Ok(())

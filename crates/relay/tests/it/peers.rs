@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lightship_overlay::Shape;
 use lightship_relay::{Config, Refusal, Relay, RelayError};
 use lightship_wire::frame::{FrameHeader, FrameKind};
-use lightship_wire::overlay::{ClassCredit, LinkUse, Neighbour, Route, encode_lost};
+use lightship_wire::overlay::{ClassCredit, LinkNotice, LinkUse, Neighbour, Route, encode_lost};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -136,8 +136,26 @@ async fn a_peer_that_breaks_the_protocol_is_cut_off_and_named() {
     let rules = |refusal| RelayError::Rules { node: 1, refusal };
     let broken = |reason: &str| RelayError::Malformed { node: 1, reason: reason.into() };
     let route = |from, to, hops| Route { from, to, hops, ..ROUTE };
-    let credit = |class, count| control(FrameKind::ClassCredit, &ClassCredit { class, count }.encode());
+    let credit =
+        |class, count| control(FrameKind::ClassCredit, &ClassCredit { class, count, received: 0 }.encode());
+    let notice = LinkNotice { by: 1, peer: 0, opened: false, topology: true, number: 0, received: Some(0) };
+    let notice = |change: fn(&mut LinkNotice)| {
+        let mut changed = notice;
+        change(&mut changed);
+        control(FrameKind::LinkNotice, &changed.encode())
+    };
+    let impossible = |by, peer| Ok(rules(Refusal::Notice { by, peer }));
     for (bytes, expected) in [
+        (notice(|_| {}), Ok(RelayError::Lost { node: 1, kind: None, by: Some(1) })),
+        (notice(|notice| notice.peer = 7), impossible(1, 7)),
+        (notice(|notice| (notice.by, notice.peer) = (u32::MAX, 0)), impossible(u32::MAX, 0)),
+        (notice(|notice| notice.peer = 1), impossible(1, 1)),
+        // Node 0 has opened the connection, and no other one.
+        (notice(|notice| notice.opened = true), impossible(1, 0)),
+        (notice(|notice| notice.number = 1), impossible(1, 0)),
+        (notice(|notice| notice.topology = false), impossible(1, 0)),
+        (notice(|notice| notice.received = Some(1)), Ok(rules(Refusal::Receipt { received: 1 }))),
+        (control(FrameKind::LinkNotice, &[0; 7]), Err("cut short")),
         (vec![0xab; 36], Err("does not speak Lightship's protocol")),
         (damaged(credit(1, 1), 16), Err("checksum of the header")),
         (damaged(message(b"good"), 40), Err("checksum of the route")),
@@ -151,7 +169,7 @@ async fn a_peer_that_breaks_the_protocol_is_cut_off_and_named() {
         (routed(ROUTE, 1001, b""), Ok(broken("1001 bytes in a Message frame"))),
         (routed(ROUTE, u32::MAX, b""), Ok(broken("4294967295 bytes in a Message frame"))),
         (routed(route(1, 7, 1), 1, b""), Ok(rules(Refusal::Astray { from: 1, to: 7, hops: 1 }))),
-        (routed(route(0, 1, 1), 1, b""), Ok(rules(Refusal::Astray { from: 0, to: 1, hops: 1 }))),
+        (routed(route(1, 1, 1), 1, b""), Ok(rules(Refusal::Astray { from: 1, to: 1, hops: 1 }))),
         (
             routed(route(1, 0, u16::MAX), 1, b""),
             Ok(rules(Refusal::Astray { from: 1, to: 0, hops: u16::MAX.into() })),
@@ -279,5 +297,5 @@ async fn invalid_configurations_are_refused() {
         assert!(matches!(error, Err(RelayError::Config(_))), "{error:?}");
     }
     // Two neighbours and a direct connection, one class of hops, queues of 4, and 32 own messages.
-    assert_eq!(config.memory_bytes_max(1), (3 * 4 + 32) * 10);
+    assert_eq!(config.memory_bytes_max(1), (2 * 3 * (4 + 2) + 32) * 10);
 }

@@ -126,7 +126,7 @@ pub(crate) fn hello(token: &str, peer: u32) -> Vec<u8> {
     };
     let hello = hello.encode();
     let first = FrameHeader::whole(FrameKind::Hello, 0, 0, 0, &hello);
-    let neighbour = Neighbour { node: 1, peer, link: LinkUse::Topology, digest: 0 };
+    let neighbour = Neighbour { node: 1, peer, link: LinkUse::Topology, number: 0, digest: 0 };
     [&first.encode()[..], &hello, &control(FrameKind::Neighbour, &neighbour.encode())].concat()
 }
 

@@ -13,7 +13,7 @@ use lightship_wire::control::{
 };
 use lightship_wire::frame::{FrameHeader, FrameKind, crc32c};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
-use lightship_wire::overlay::{ClassCredit, LinkUse, Neighbour, Route, encode_lost};
+use lightship_wire::overlay::{ClassCredit, LinkNotice, LinkUse, Neighbour, Route, encode_lost};
 use lightship_wire::shm::{Loan, Rendezvous, SegmentSlot, encode_release};
 use lightship_wire::statement::{Action, Description, Statement};
 use lightship_wire::tuning::{Progress, Retune, Sizes, Stage, Work};
@@ -138,10 +138,13 @@ fn frames_between_nodes() {
 fn frames_of_overlays() {
     let route = Route { from: 1, to: 258, hops: 3, accepted: true, tunnel: 4, number: 5 };
     check("route.bin", &route.encode());
-    let neighbour =
-        Neighbour { node: 1, peer: 2, link: LinkUse::DirectBothWays, digest: 0x0123_4567_89ab_cdef };
+    let (link, digest) = (LinkUse::DirectBothWays, 0x0123_4567_89ab_cdef);
+    let neighbour = Neighbour { node: 1, peer: 2, link, number: 3, digest };
     check("neighbour.bin", &neighbour.encode());
-    check("class-credit.bin", &ClassCredit { class: 1, count: 2 }.encode());
+    check("class-credit.bin", &ClassCredit { class: 1, count: 2, received: 3 }.encode());
+    let broken = LinkNotice { by: 1, peer: 2, opened: true, topology: true, number: 3, received: Some(4) };
+    check("link-notice.bin", &broken.encode());
+    check("link-notice.opened.bin", &LinkNotice { received: None, ..broken }.encode());
     check("lost.bin", &encode_lost(7));
 }
 

@@ -50,7 +50,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "10min")]
     timeout: Seconds,
     /// Memory for the messages of all nodes. A run that may need more is refused.
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     memory: Size,
     #[command(flatten)]
     files: FilesArgs,

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{NetworkBoundaryExt, NetworkShuffleExec, Stage};
+use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query};
 
 use super::estimate::Estimate;
 use super::facts::{Facts, WireCost};
 use super::identity::{identity, keeps_rows};
+use crate::cluster::edge_plans::{EdgePlan, EdgePlans, WINDOW_BATCHES_MAX};
+use crate::cluster::exchange::{Exchange, WINDOW_BATCHES};
 use crate::cluster::members::Snapshot;
 use crate::cluster::route;
 use crate::explained::ExpectedEdge;
@@ -16,12 +19,19 @@ use crate::explained::ExpectedEdge;
 /// Bytes on the wire for a byte in memory, where these rows were never sent before.
 const CODED: f64 = 0.5;
 
-/// What is known when a plan is explained.
+/// Messages have room for more rows than are expected, which may be wrong.
+const ROOM: f64 = 2.0;
+/// Of the time of an edge, what may be added to save memory.
+const TOLERANCE: f64 = 0.02;
+
+/// What is known when a plan is to run.
 pub(crate) struct Prediction<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) snapshot: &'a Snapshot,
     /// Partitions of a task.
     pub(crate) partitions: usize,
+    /// The memory that edges share.
+    pub(crate) exchange: &'a Exchange,
 }
 
 /// A subplan.
@@ -88,6 +98,7 @@ impl Prediction<'_> {
         let rows = rows / from.len().max(1) as f64 / readers as f64;
         let row_bytes = before.map_or(estimate.row_bytes() * CODED, |sent| sent.row_bytes);
         let bytes = rows * row_bytes;
+        let plan = self.sizes(rows, estimate.row_bytes(), (from, to));
         let production = before.map_or(0.0, |sent| sent.row_seconds * rows);
         for sender in from {
             for receiver in to.iter().filter(|receiver| *receiver != sender) {
@@ -110,8 +121,55 @@ impl Prediction<'_> {
                     link_seconds,
                     seconds: link_seconds.max(production),
                     is_known: before.is_some(),
+                    message_bytes: plan.message_bytes.into(),
+                    window_batches: plan.window_batches,
                 });
             }
         }
     }
+
+    /// The sizes of messages and windows for streams of an edge with this many rows: messages as large as there are rows
+    /// for, and a window that hides the round trip, by the model of transfers (`docs/cost-model.md`).
+    fn sizes(&self, rows: f64, row_bytes: f64, (from, to): (&[String], &[String])) -> EdgePlan {
+        let streams = self.partitions.max(1) as f64;
+        // Both are batches of rows in memory, as the encoder counts them.
+        let bytes = rows * row_bytes / streams;
+        let most = self.exchange.message_bytes_max();
+        let message_bytes = ((bytes * ROOM) as u64).clamp(1, most);
+        let usual = EdgePlan { message_bytes: message_bytes as u32, window_batches: WINDOW_BATCHES };
+        let links = to.iter().flat_map(|to| from.iter().filter_map(|from| self.snapshot.link(from, to)));
+        let slowest = links.max_by(|a, b| a.first_message_seconds.total_cmp(&b.first_message_seconds));
+        let Some(link) = slowest else { return usual };
+        let all_streams = streams * from.len().saturating_sub(1).max(1) as f64;
+        let per_message_byte = all_streams / link.bytes_per_second;
+        let plane = |constant| Plane { per_message_byte, constant, ..Plane::default() };
+        let model = LinkModel { first: plane(link.first_message_seconds), next: plane(link.message_seconds) };
+        let link = Link { model, rtt_seconds: link.first_message_seconds, ..Link::default() };
+        let query = Query { volume_bytes: bytes as u64, row_bytes: row_bytes.max(1.0) };
+        let limits = Limits {
+            message_bytes_min: message_bytes,
+            message_bytes_max: message_bytes,
+            batch_bytes_max: message_bytes,
+        };
+        let budget = Budget {
+            window_batches_min: WINDOW_BATCHES.into(),
+            window_batches_max: WINDOW_BATCHES_MAX.into(),
+            memory_bytes_max: (self.exchange.limit_bytes() as f64 / 2.0 / all_streams) as u64,
+            tolerance: TOLERANCE,
+        };
+        // A row may be larger than a message.
+        let Ok(plan) = lightship_tuner::plan(&link, &query, &limits, &budget) else { return usual };
+        let window_batches = u32::try_from(plan.window_batches).unwrap_or(WINDOW_BATCHES_MAX);
+        EdgePlan { window_batches: window_batches.clamp(WINDOW_BATCHES, WINDOW_BATCHES_MAX), ..usual }
+    }
+}
+
+/// The sizes of each edge of a plan, for all nodes that run it.
+pub(crate) fn plans(edges: &[ExpectedEdge]) -> EdgePlans {
+    let mut plans = EdgePlans::default();
+    for edge in edges {
+        let message_bytes = u32::try_from(edge.message_bytes).unwrap_or(u32::MAX);
+        plans.set(edge.from_stage, EdgePlan { message_bytes, window_batches: edge.window_batches });
+    }
+    plans
 }

@@ -1,14 +1,15 @@
 //! What operators gave in earlier queries: better than any estimate, as M. Stillger et al. found ("LEO - DB2's
 //! LEarning Optimizer", 2001).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::NetworkBoundaryExt;
 
-use super::identity::{fetch, identity, reads_all};
+use super::identity::{fetch, hash, identity, reads_all, unnumbered};
 use crate::cluster::explain::{by_edge, by_task};
 
 /// Operators that are remembered; the oldest are forgotten first.
@@ -36,6 +37,8 @@ struct Fact {
     rows: Option<f64>,
     /// What it took to send them to other nodes, by their columns.
     sent: Vec<(u64, WireCost)>,
+    /// The part of the rows that has one key beyond that of the others, by keys.
+    skew: Vec<(u64, f64)>,
 }
 
 /// What it took to send the rows of an operator to other nodes.
@@ -66,6 +69,19 @@ impl Facts {
         sent.iter().find(|(known, _)| *known == columns).map(|(_, cost)| *cost)
     }
 
+    /// The part of the operator's rows that has one key, beyond that of the others: 0 if that is not known.
+    pub(crate) fn skew<'a>(
+        &self,
+        identity: u64,
+        keys: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,
+    ) -> f64 {
+        let keys = numbered(keys);
+        let known = self.lock();
+        let skew =
+            known.facts.get(&identity).and_then(|fact| fact.skew.iter().find(|(known, _)| *known == keys));
+        skew.map_or(0.0, |(_, skew)| *skew)
+    }
+
     /// Learns from a plan that has run to its end, with its metrics. `streams` is the number of partitions of a
     /// stage in all its tasks together.
     pub(crate) fn learn(&self, plan: &Arc<dyn ExecutionPlan>, streams: usize) {
@@ -90,10 +106,20 @@ impl Facts {
         let metrics = plan.metrics().unwrap_or_default();
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
             let (mut rows, mut bytes, mut ns) = (0, 0, 0);
-            for edge in by_edge(&metrics).into_values().filter(|edge| edge.bytes > 0) {
-                rows += edge.rows;
-                bytes += edge.bytes;
-                ns += edge.transfer_ns;
+            let mut by_reader = BTreeMap::<usize, u64>::new();
+            for ((reader, _), edge) in by_edge(&metrics) {
+                *by_reader.entry(reader).or_default() += edge.rows;
+                if edge.bytes > 0 {
+                    rows += edge.rows;
+                    bytes += edge.bytes;
+                    ns += edge.transfer_ns;
+                }
+            }
+            if let Partitioning::Hash(keys, _) = plan.output_partitioning()
+                && whole
+                && let Some(skew) = skew_of(by_reader.values(), streams)
+            {
+                self.lock().skew(identity, numbered(keys.iter()), skew);
             }
             if rows > 0 {
                 let (row_bytes, row_seconds) = (bytes as f64 / rows as f64, ns as f64 / 1e9 / rows as f64);
@@ -141,6 +167,32 @@ impl Store {
             }
         }
     }
+
+    fn skew(&mut self, identity: u64, keys: u64, skew: f64) {
+        let known = &mut self.of(identity).skew;
+        known.retain(|(other, _)| *other != keys);
+        known.truncate(COLUMNS_MAX - 1);
+        known.insert(0, (keys, skew));
+    }
+}
+
+/// How uneven the rows of readers are, which keys divide: the part of all rows with which the busiest exceeds an even
+/// division. `None` if there are too few rows to tell.
+fn skew_of<'a>(rows: impl ExactSizeIterator<Item = &'a u64> + Clone, streams: usize) -> Option<f64> {
+    let readers = rows.len() as f64;
+    let (all, most) = (rows.clone().sum::<u64>(), rows.max().copied()?);
+    if readers < 2.0 || all < FEW_ROWS * streams as u64 {
+        return None;
+    }
+    let share = most as f64 / all as f64;
+    Some((share - 1.0 / readers) / (1.0 - 1.0 / readers))
+}
+
+/// A number for keys, in any order.
+fn numbered<'a>(keys: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>) -> u64 {
+    let mut names: Vec<String> = keys.map(|key| unnumbered(&key.to_string())).collect();
+    names.sort();
+    hash(names)
 }
 
 /// An operator of a plan that has run.
@@ -164,15 +216,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn skew_is_what_the_busiest_reader_has_too_many() {
+        let skew = |rows: &[u64]| skew_of(rows.iter(), 4);
+        assert_eq!(skew(&[100, 100, 100, 100]), Some(0.0));
+        // 30% of 1000 rows have one key, the others are divided evenly.
+        assert!(skew(&[475, 175, 175, 175]).is_some_and(|skew| (skew - 0.3).abs() < 1e-9));
+        assert_eq!(skew(&[1000, 0, 0, 0]), Some(1.0));
+        assert_eq!((skew(&[1000]), skew(&[10, 10]), skew(&[])), (None, None, None));
+    }
+
+    #[test]
     fn a_bounded_number_of_operators_is_remembered() {
         let mut store = Store::default();
         let cost = WireCost { row_bytes: 1.0, row_seconds: 1.0 };
         for identity in 0..FACTS_MAX as u64 + 10 {
             store.of(identity).rows = Some(1.0);
             (0..20).for_each(|columns| store.sent(identity, columns, cost));
+            (0..20).for_each(|keys| store.skew(identity, keys, 0.5));
         }
         assert_eq!((store.facts.len(), store.order.len()), (FACTS_MAX, FACTS_MAX));
         assert!(store.facts.values().all(|fact| fact.sent.len() == COLUMNS_MAX));
+        assert!(store.facts.values().all(|fact| fact.skew.len() == COLUMNS_MAX));
         assert!(!store.facts.contains_key(&0) && store.facts.contains_key(&(FACTS_MAX as u64)));
     }
 }

@@ -117,7 +117,7 @@ fn of_join(join: &HashJoinExec, left: u64, right: u64) -> u64 {
 }
 
 /// A text without the numbers of columns, which depend on the other columns: `a@1` becomes `a`.
-fn unnumbered(text: &str) -> String {
+pub(super) fn unnumbered(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
@@ -130,7 +130,7 @@ fn unnumbered(text: &str) -> String {
     short
 }
 
-fn hash(value: impl Hash) -> u64 {
+pub(super) fn hash(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -259,6 +259,11 @@ impl Pricing<'_> {
             join.on().iter().map(|(key, _)| index_of(key)).collect(),
             join.on().iter().map(|(_, key)| index_of(key)).collect(),
         ];
+        let skew = |side: usize| {
+            let keys = join.on().iter().map(|on| if side == 0 { &on.0 } else { &on.1 });
+            self.facts.skew(inputs[side].identity, keys)
+        };
+        let (left, right) = (Given { skew: skew(0), ..left }, Given { skew: skew(1), ..right });
         let mut found = Vec::new();
         for (l, left_way) in inputs[0].ways.iter().enumerate() {
             for (r, right_way) in inputs[1].ways.iter().enumerate() {
@@ -326,27 +331,29 @@ impl Pricing<'_> {
         let moving = self.moving(moved);
         let [left, right] = sides;
         let (build, probe) = if left.bytes > right.bytes { (right, left) } else { (left, right) };
-        let joining =
-            build.rows * self.rates.processor.build_row + probe.rows * self.rates.processor.probe_row;
-        let joining = joining / self.nodes / self.threads as f64;
+        // All rows with one key are joined by one thread.
+        let of_busiest = |side: Given| side.rows * side.busiest(self.nodes * self.threads as f64);
+        let joining = of_busiest(build) * self.rates.processor.build_row
+            + of_busiest(probe) * self.rates.processor.probe_row;
         Cost { processor_seconds: joining + moving.processor_seconds, ..moving }
     }
 
-    /// The rows, which are spread evenly, are repartitioned over all nodes.
+    /// The rows, which nodes have alike, are repartitioned over all nodes: what the node takes that gets most of them.
     fn moving(&self, inputs: impl IntoIterator<Item = Given>) -> Cost {
-        let (mut rows, mut bytes) = (0.0, 0.0);
+        let (mut rows, mut moved, mut received) = (0.0, 0.0, 0.0);
         for input in inputs {
+            let from_others = input.bytes * (self.nodes - 1.0) / self.nodes;
             rows += input.rows / self.nodes;
-            bytes += input.bytes / self.nodes;
+            moved += from_others;
+            received += from_others * input.busiest(self.nodes);
         }
-        let received = bytes * (self.nodes - 1.0) / self.nodes;
         let processor_seconds =
             rows * self.rates.processor.route_row + received * self.rates.processor.code_byte;
         Cost {
             strategy: Strategy::Repartition,
             processor_seconds: processor_seconds / self.threads as f64,
             link_seconds: received / self.rates.link,
-            bytes: received * self.nodes,
+            bytes: moved,
         }
     }
 }
@@ -356,11 +363,18 @@ impl Pricing<'_> {
 struct Given {
     rows: f64,
     bytes: f64,
+    /// The part of its rows that has one key, beyond that of the others.
+    skew: f64,
 }
 
 impl Given {
     fn of(estimate: &Estimate) -> Option<Self> {
-        Some(Self { rows: estimate.rows()?, bytes: estimate.bytes()? })
+        Some(Self { rows: estimate.rows()?, bytes: estimate.bytes()?, skew: 0.0 })
+    }
+
+    /// The part of its rows that the busiest of this many gets, if they are divided by their keys.
+    fn busiest(self, parts: f64) -> f64 {
+        self.skew + (1.0 - self.skew) / parts
     }
 }
 

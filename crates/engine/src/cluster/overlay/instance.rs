@@ -186,6 +186,8 @@ impl OverlayInstance {
             forwarded: relay.counts.forwarded,
             connections: relay.connections,
             connections_max: relay.connections_max,
+            direct_peers_max: 0,
+            broken_links: relay.broken_links,
         }
     }
 }
