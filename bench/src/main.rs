@@ -107,6 +107,8 @@ enum Command {
     Calibrate(Settings),
     /// Transfers over a known and an unknown link
     ColdStart(Settings),
+    /// The network alone: 143 pairs of connections and message size over links, one way and both ways
+    Network(Settings),
     /// Shuffles over overlays: forwards, time, policies, simulated and over sockets
     Overlay(Settings),
     /// TPC-H over four nodes: Lightship's protocol between them, and datafusion-distributed's gRPC
@@ -140,9 +142,9 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, clients, codecs, cold_start, columns,
-        competing_flow, databases, fetch_memory, fetch_size, files, jobs, load, memory_to_arrow, nulls,
-        overlay, peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types,
-        usage,
+        competing_flow, databases, fetch_memory, fetch_size, files, jobs, load, memory_to_arrow, network,
+        nulls, overlay, peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings,
+        types, usage,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -172,6 +174,7 @@ fn run(command: Command) -> Result<()> {
         Command::Calibrate(settings) => calibrate::run(&settings),
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),
+        Command::Network(settings) => network::run(&settings),
         Command::Shuffle(settings) => shuffle::run(&settings),
         Command::ClusterOverlay(settings) => shuffle::cluster_overlay::run(&settings),
         Command::SkewedJoin(settings) => shuffle::skewed_join::run(&settings),

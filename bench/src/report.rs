@@ -20,6 +20,8 @@ pub(crate) enum Page {
     ColumnarProtocol,
     /// The experiments of the thesis on fetch sizes.
     Mind,
+    /// The network alone.
+    Network,
     /// Shuffles between many nodes.
     Shuffle,
     /// Range-partitioned files.
@@ -36,6 +38,7 @@ impl Page {
             Self::Clients => "clients.md",
             Self::ColumnarProtocol => "columnar-protocol.md",
             Self::Mind => "mind.md",
+            Self::Network => "network.md",
             Self::Shuffle => "shuffle.md",
             Self::Range => "range.md",
             Self::Usage => "usage.md",
@@ -49,6 +52,7 @@ impl Page {
             Self::Clients => "# Clients, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
             Self::Mind => "# Automatic fetch sizes\n",
+            Self::Network => "# The network alone\n",
             Self::Shuffle => "# Shuffles between many nodes\n",
             Self::Range => "# Range files\n",
             Self::Usage => "# Where the time of queries goes\n",
@@ -67,7 +71,7 @@ pub(crate) struct Report<'a> {
     /// Tables, with the text around them.
     pub(crate) tables: Vec<String>,
     /// Plots as SVG, each with a description.
-    pub(crate) plots: Vec<(String, &'static str)>,
+    pub(crate) plots: Vec<(String, &'a str)>,
     /// Versions of all other software that took part.
     pub(crate) versions: Vec<String>,
     /// Load average at the start.

@@ -17,6 +17,7 @@ pub(crate) mod jobs;
 mod layouts;
 pub(crate) mod load;
 pub(crate) mod memory_to_arrow;
+pub(crate) mod network;
 pub(crate) mod nulls;
 pub(crate) mod overlay;
 pub(crate) mod peers;

@@ -20,8 +20,8 @@ use crate::shaper::Shaper;
 use crate::tools;
 use crate::wiring::{self, HostNetwork, Wiring};
 
-/// The maximum number of hosts in a network: each is named by a letter.
-pub const HOSTS_MAX: usize = 26;
+/// The maximum number of hosts in a network.
+pub const HOSTS_MAX: usize = 64;
 
 /// Creates networks of hosts on this machine.
 #[derive(Debug)]
@@ -245,7 +245,11 @@ impl Host {
     }
 }
 
-/// The letter of a host: `a` is the first.
+/// The name of a host: `a` to `z`, then `a1` to `z1`, and so on.
 fn name(index: usize) -> String {
-    char::from(b'a' + index as u8).to_string()
+    let letter = char::from(b'a' + (index % 26) as u8);
+    match index / 26 {
+        0 => letter.to_string(),
+        more => format!("{letter}{more}"),
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use crate::connection::{BUFFER_BYTES, buffer};
@@ -82,9 +84,10 @@ impl ClientConnection {
         PingConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, number: 0 }
     }
 
-    /// Turns it into a connection for a flood of messages.
-    pub(crate) fn flooding(self, message_bytes: u32) -> FloodConnection {
-        FloodConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
+    /// Turns it into a connection for a flood of messages. `returned` counts what the server sends meanwhile, if the
+    /// connection is for both ways.
+    pub(crate) fn flooding(self, message_bytes: u32, returned: Option<Arc<AtomicU64>>) -> FloodConnection {
+        FloodConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, returned }
     }
 
     /// Receives what the server sends, and counts the bytes in `counted`, until it fails or is dropped.
@@ -179,51 +182,91 @@ pub(crate) struct FloodConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     message_bytes: u32,
-    /// Bytes sent.
-    sent: u64,
+    returned: Option<Arc<AtomicU64>>,
 }
 
 impl FloodConnection {
-    /// Sends messages, with a pause after each, until it fails or is dropped.
-    pub(crate) async fn flood(&mut self, delay: Duration) -> ConnectionError {
-        let mut turn = 0;
-        loop {
-            let mut left = self.message_bytes as usize;
-            while left > 0 {
-                let part = left.min(self.buffer.len());
-                match self.stream.write(&self.buffer[..part]).await {
-                    Ok(count) => {
-                        (left, self.sent, turn) = (left - count, self.sent + count as u64, turn + count)
-                    }
-                    Err(error) => return ConnectionError::Broke(error),
-                }
-                if turn >= BUFFER_BYTES {
-                    turn = 0;
-                    tokio::task::yield_now().await;
-                }
+    /// Sends messages, with a pause after each, until `stop` or a fault. Then checks that the server received as much
+    /// as was sent. Returns what it received.
+    pub(crate) async fn pour(
+        mut self,
+        delay: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<ReceivedCount, ConnectionError> {
+        let mut sent = 0;
+        let size = self.message_bytes;
+        let (mut read, mut write) = self.stream.split();
+        let buffer = &self.buffer;
+        let sending = async {
+            tokio::select! {
+                // Check this first, because the flood may always be ready to send.
+                biased;
+                () = stop => patient(write.shutdown()).await,
+                fault = flood(&mut write, buffer, size, delay, &mut sent) => Err(fault),
             }
-            if !delay.is_zero() {
-                tokio::time::sleep(delay).await;
+        };
+        let tally = match &self.returned {
+            None => {
+                sending.await?;
+                patient(async {
+                    let mut bytes = [0; TALLY_BYTES];
+                    read.read_exact(&mut bytes).await?;
+                    Ok(bytes)
+                })
+                .await?
             }
+            Some(returned) => tokio::try_join!(sending, returning(&mut read, returned))?.1,
+        };
+        close(&mut self.stream).await;
+        let tally = ReceivedCount::parse(&tally);
+        let expected = ReceivedCount { bytes: sent, messages: sent / u64::from(size) };
+        if tally == expected { Ok(tally) } else { Err(ConnectionError::Short { sent, arrived: tally.bytes }) }
+    }
+}
+
+/// Sends messages, with a pause after each, until it fails or is dropped.
+async fn flood(
+    write: &mut WriteHalf<'_>,
+    buffer: &[u8],
+    message_bytes: u32,
+    delay: Duration,
+    sent: &mut u64,
+) -> ConnectionError {
+    let mut turn = 0;
+    loop {
+        let mut left = message_bytes as usize;
+        while left > 0 {
+            let part = left.min(buffer.len());
+            match write.write(&buffer[..part]).await {
+                Ok(count) => (left, *sent, turn) = (left - count, *sent + count as u64, turn + count),
+                Err(error) => return ConnectionError::Broke(error),
+            }
+            if turn >= BUFFER_BYTES {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
     }
+}
 
-    /// Ends the flood, and checks that the server received as much as was sent. Returns what it received.
-    pub(crate) async fn settle(mut self) -> Result<ReceivedCount, ConnectionError> {
-        let tally = patient(async {
-            self.stream.shutdown().await?;
-            let mut bytes = [0; TALLY_BYTES];
-            self.stream.read_exact(&mut bytes).await?;
-            Ok(ReceivedCount::parse(&bytes))
-        })
-        .await?;
-        close(&mut self.stream).await;
-        let expected =
-            ReceivedCount { bytes: self.sent, messages: self.sent / u64::from(self.message_bytes) };
-        if tally == expected {
-            Ok(tally)
-        } else {
-            Err(ConnectionError::Short { sent: self.sent, arrived: tally.bytes })
+/// Counts what the server sends until it ends. Returns the last bytes, which are its tally.
+async fn returning(
+    read: &mut ReadHalf<'_>,
+    returned: &AtomicU64,
+) -> Result<[u8; TALLY_BYTES], ConnectionError> {
+    let (mut buffer, mut last) = (vec![0; BUFFER_BYTES], Vec::with_capacity(2 * TALLY_BYTES));
+    loop {
+        let count = patient(read.read(&mut buffer)).await?;
+        if count == 0 {
+            let tally: Result<[u8; TALLY_BYTES], _> = last.try_into();
+            return tally.map_err(|_| ConnectionError::HungUp);
         }
+        returned.fetch_add(count as u64, Ordering::Relaxed);
+        last.extend_from_slice(&buffer[count.saturating_sub(TALLY_BYTES)..count]);
+        last.drain(..last.len().saturating_sub(TALLY_BYTES));
+        tokio::task::yield_now().await;
     }
 }

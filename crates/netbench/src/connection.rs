@@ -7,6 +7,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::cpu::{Cpu, EVERY, Sampler};
@@ -92,7 +93,9 @@ async fn dispatch(
 ) -> Result<(), ConnectionEnd> {
     stream.set_nodelay(!header.nagle)?;
     let counted = match header.mode {
-        Mode::Swallow => Some(shared.bytes_of(header.run).ok_or(ConnectionEnd::Refused(Refusal::Run))?),
+        Mode::Swallow | Mode::Both => {
+            Some(shared.bytes_of(header.run).ok_or(ConnectionEnd::Refused(Refusal::Run))?)
+        }
         Mode::Control | Mode::Echo | Mode::Supply => None,
     };
     shared.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -100,11 +103,25 @@ async fn dispatch(
         (Mode::Control, _) => control(stream, shared).await,
         (Mode::Supply, _) => {
             answer(stream, shared, Ok(0)).await?;
-            supply(stream, shared, header.message_bytes).await
+            supply(&mut stream.split().1, shared, header.message_bytes).await
         }
-        (_, Some(counted)) => {
+        (mode, Some(counted)) => {
             answer(stream, shared, Ok(0)).await?;
-            swallow(stream, shared, header.message_bytes, &counted).await
+            let (mut read, mut write) = stream.split();
+            let swallowed = swallow(&mut read, shared, &counted);
+            let bytes = match mode {
+                Mode::Both => tokio::select! {
+                    bytes = swallowed => bytes?,
+                    ended = supply(&mut write, shared, header.message_bytes) => {
+                        // The client has closed the connection without waiting for the tally.
+                        return ended;
+                    }
+                },
+                _ => swallowed.await?,
+            };
+            let tally = ReceivedCount { bytes, messages: bytes / u64::from(header.message_bytes) };
+            timeout(shared.config.idle, write.write_all(&tally.to_bytes())).await??;
+            Ok(())
         }
         (_, None) => {
             answer(stream, shared, Ok(0)).await?;
@@ -139,13 +156,12 @@ async fn echo(stream: &mut TcpStream, shared: &ServerState, message_bytes: u32) 
     }
 }
 
-/// Receives messages until the client shuts down, then answers with a tally.
+/// Receives messages until the client shuts down. Returns their bytes.
 async fn swallow(
-    stream: &mut TcpStream,
+    stream: &mut ReadHalf<'_>,
     shared: &ServerState,
-    message_bytes: u32,
     run_bytes: &AtomicU64,
-) -> Result<(), ConnectionEnd> {
+) -> Result<u64, ConnectionEnd> {
     // Small messages are read many at a time; only the sender handles each one separately.
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut bytes, mut turn) = (0, 0);
@@ -163,14 +179,12 @@ async fn swallow(
             tokio::task::yield_now().await;
         }
     }
-    let tally = ReceivedCount { bytes, messages: bytes / u64::from(message_bytes) };
-    timeout(shared.config.idle, stream.write_all(&tally.to_bytes())).await??;
-    Ok(())
+    Ok(bytes)
 }
 
 /// Sends until the client closes the connection.
 async fn supply(
-    stream: &mut TcpStream,
+    stream: &mut WriteHalf<'_>,
     shared: &ServerState,
     message_bytes: u32,
 ) -> Result<(), ConnectionEnd> {

@@ -46,6 +46,18 @@ impl FromStr for Host {
     }
 }
 
+impl Host {
+    /// The name or address, without brackets.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.contains(':') {

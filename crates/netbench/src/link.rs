@@ -39,7 +39,8 @@ pub struct LinkRates {
 /// [`NetbenchError::Host`] if a part can't be measured.
 pub async fn measure_link(target: &Target, length: Duration) -> Result<LinkRates, NetbenchError> {
     let fail = |fault| NetbenchError::Host { host: target.host.to_string(), fault };
-    let settings = Settings { seconds: length.as_secs_f64() / 3.0, ..Settings::default() };
+    let seconds = length.as_secs_f64() / 3.0;
+    let settings = Settings { seconds, latency_seconds: seconds, ..Settings::default() };
     let targets = std::slice::from_ref(target);
     let small = Cell { connections: 1, message_bytes: SMALL_MESSAGE_BYTES };
     let (latency, failures) = pings(targets, &settings, small).await;

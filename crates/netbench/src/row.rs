@@ -16,8 +16,14 @@ pub const DELAY_MS_MAX: f64 = 10_000.0;
 /// Settings that all cells of a sweep share.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// How long each of the two phases is measured; above 0, at most [`SECONDS_MAX`].
+    /// How long throughput is measured; above 0, at most [`SECONDS_MAX`].
     pub seconds: f64,
+    /// How long latency is measured; above 0, at most [`SECONDS_MAX`].
+    #[serde(default = "usual_seconds")]
+    pub latency_seconds: f64,
+    /// Whether servers send as well while throughput is measured.
+    #[serde(default)]
+    pub both_ways: bool,
     /// Pause after each message, at most [`DELAY_MS_MAX`]. Its resolution is a millisecond.
     pub delay_ms: f64,
     /// `TCP_NODELAY`: small messages are sent at once. Without it, Nagle's algorithm holds them back
@@ -27,12 +33,22 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { seconds: 1.0, delay_ms: 0.0, nodelay: true }
+        let seconds = usual_seconds();
+        Self { seconds, latency_seconds: seconds, both_ways: false, delay_ms: 0.0, nodelay: true }
     }
 }
 
+fn usual_seconds() -> f64 {
+    1.0
+}
+
 impl Settings {
-    /// The length of a phase, without its warm-up.
+    /// The length of the latency phase, without its warm-up.
+    pub fn latency_length(&self) -> Duration {
+        bounded(self.latency_seconds, SECONDS_MAX)
+    }
+
+    /// The length of the throughput phase, without its warm-up.
     pub fn length(&self) -> Duration {
         bounded(self.seconds, SECONDS_MAX)
     }
@@ -76,6 +92,8 @@ pub struct Row {
     pub failure: Option<String>,
     /// Throughput at the receiver with all connections saturated. `None` if all of them failed.
     pub throughput_bytes_per_second: Option<f64>,
+    /// What servers sent meanwhile, counted at this host, if the load goes both ways.
+    pub returned_bytes_per_second: Option<f64>,
     /// Throughput in messages.
     pub messages_per_second: Option<f64>,
     /// All bytes received over connections that did not fail, including those before and after the
@@ -92,6 +110,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row without results, for a cell of any sweep.
+    pub fn of(connections: u32, message_bytes: u32) -> Self {
+        Self::new(&[], &Settings::default(), Cell { connections, message_bytes })
+    }
+
     /// A row without results.
     pub(crate) fn new(targets: &[Target], settings: &Settings, cell: Cell) -> Self {
         Self {
@@ -102,6 +125,7 @@ impl Row {
             flood_failures: 0,
             failure: None,
             throughput_bytes_per_second: None,
+            returned_bytes_per_second: None,
             messages_per_second: None,
             bytes_arrived: 0,
             latency: None,
@@ -134,7 +158,7 @@ mod tests {
 
     #[test]
     fn durations_are_bounded_for_any_settings() {
-        let settings = |seconds, delay_ms| Settings { seconds, delay_ms, nodelay: true };
+        let settings = |seconds, delay_ms| Settings { seconds, delay_ms, ..Settings::default() };
         assert_eq!(settings(1.5, 2.0).length(), Duration::from_millis(1500));
         assert_eq!(settings(1.5, 2.0).delay(), Duration::from_millis(2));
         assert_eq!(settings(f64::INFINITY, -1.0).length(), Duration::from_secs(600));

@@ -1,6 +1,7 @@
 //! Measures one cell: a number of connections and a message size.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -34,8 +35,8 @@ impl Failures {
 }
 
 /// Measures a cell in two phases: first latency, with one message at a time on each connection; then
-/// throughput and loaded latency, with all connections saturated. Each phase takes
-/// [`Settings::seconds`] and a fifth more.
+/// throughput and loaded latency, with all connections saturated. The phases take
+/// [`Settings::latency_seconds`] and [`Settings::seconds`], and a fifth more.
 ///
 /// Failures are recorded in the row. Dropping the future closes its connections.
 pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row {
@@ -55,6 +56,7 @@ pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row
     let rate = flood.bytes_per_second.filter(|_| flood.failures.count < cell.connections);
     row.throughput_bytes_per_second = rate;
     row.messages_per_second = rate.map(|rate| rate / f64::from(cell.message_bytes));
+    row.returned_bytes_per_second = flood.returned_bytes_per_second.filter(|_| rate.is_some());
     row.bytes_arrived = flood.bytes;
     row.client_cpu = flood.client_cpu;
     row.server_cpu = flood.server_cpu;
@@ -138,7 +140,8 @@ pub(crate) async fn pings(
     let wanted = dealt.map(|target| (target.address, 0)).collect();
     let opened = ClientConnection::all(wanted, Mode::Echo, cell.message_bytes, settings.nodelay).await;
     let recorder = Arc::new(Recorder::new());
-    let span = Span::after(settings.length().mul_f64(WARM_UP), settings.length());
+    let length = settings.latency_length();
+    let span = Span::after(length.mul_f64(WARM_UP), length);
     let mut tasks = JoinSet::new();
     for opened in opened {
         match opened {
@@ -157,6 +160,8 @@ pub(crate) async fn pings(
 pub(crate) struct Flood {
     latency: Option<Latency>,
     pub(crate) bytes_per_second: Option<f64>,
+    /// What the servers sent meanwhile, counted by this host.
+    returned_bytes_per_second: Option<f64>,
     bytes: u64,
     client_cpu: Cpu,
     server_cpu: Cpu,
@@ -165,17 +170,15 @@ pub(crate) struct Flood {
 
 /// Sends until stopped, then returns what the server received.
 async fn pour(
-    mut connection: FloodConnection,
+    connection: FloodConnection,
     delay: Duration,
     mut stop: watch::Receiver<bool>,
 ) -> Result<ReceivedCount, ConnectionError> {
-    tokio::select! {
-        // Check this first, because the flood may always be ready to send.
-        biased;
-        _ = stop.wait_for(|&stop| stop) => {}
-        fault = connection.flood(delay) => return Err(fault),
-    }
-    connection.settle().await
+    let stopped = async {
+        // A closed channel also means to stop.
+        let _ = stop.wait_for(|&stop| stop).await;
+    };
+    connection.pour(delay, stopped).await
 }
 
 pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Meter) -> Flood {
@@ -193,7 +196,9 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
     let places = runs.map(|(target, control)| Some((target.address, control.as_ref().ok()?.run)));
     let dealt = places.cycle().take(cell.connections as usize);
     let wanted = dealt.flatten().collect();
-    let opened = ClientConnection::all(wanted, Mode::Swallow, cell.message_bytes, settings.nodelay).await;
+    let mode = if settings.both_ways { Mode::Both } else { Mode::Swallow };
+    let opened = ClientConnection::all(wanted, mode, cell.message_bytes, settings.nodelay).await;
+    let returned = settings.both_ways.then(Arc::<AtomicU64>::default);
     ended.failures.count = cell.connections.saturating_sub(u32::try_from(opened.len()).unwrap_or(u32::MAX));
 
     let (stop, stopped) = watch::channel(false);
@@ -201,7 +206,8 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
     for opened in opened {
         match opened {
             Ok(opened) => {
-                tasks.spawn(pour(opened.flooding(cell.message_bytes), settings.delay(), stopped.clone()));
+                let connection = opened.flooding(cell.message_bytes, returned.clone());
+                tasks.spawn(pour(connection, settings.delay(), stopped.clone()));
             }
             Err(fault) => ended.failures.add(&fault),
         }
@@ -214,6 +220,8 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
 
     let recorder = Arc::new(Recorder::new());
     let before = readings(&mut controls, BEGIN).await;
+    let returned_of = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
+    let (began, returned_before) = (Instant::now(), returned.as_ref().map(returned_of));
     let span = Span::after(Duration::ZERO, settings.length());
     let mut probing = JoinSet::new();
     // A failed probe leaves the loaded latency unknown. It does not count as a failed connection.
@@ -224,7 +232,11 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
         () = ended.all(&mut tasks) => {}
         cpu = sampled(meter, span.to) => flood.client_cpu = cpu,
     }
+    let returned_after = returned.as_ref().map(returned_of);
+    let seconds = began.elapsed().as_secs_f64();
     let after = readings(&mut controls, END).await;
+    let moved = returned_before.zip(returned_after).map(|(before, after)| after - before);
+    flood.returned_bytes_per_second = moved.map(|bytes| bytes as f64 / seconds);
     // Keep the load on until the last probes have returned.
     let mut probed = TaskResults::none();
     tokio::select! {

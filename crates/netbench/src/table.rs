@@ -13,9 +13,11 @@ use crate::row::{Cell, Row, Settings};
 use crate::stats::Latency;
 use crate::whole;
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 19] = [
     "hosts",
     "seconds",
+    "latency_seconds",
+    "both_ways",
     "delay_ms",
     "nodelay",
     "connections",
@@ -24,6 +26,7 @@ const COLUMNS: [&str; 16] = [
     "flood_failures",
     "failure",
     "throughput_bytes_per_second",
+    "returned_bytes_per_second",
     "messages_per_second",
     "bytes_arrived",
     "client_process_percent",
@@ -68,6 +71,11 @@ impl ResultTable {
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The servers of each row.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(|row| row.hosts.as_str())
     }
 
     /// All rows for these hosts and settings, ordered by connections and message size.
@@ -123,6 +131,8 @@ fn record(row: &Row) -> Vec<String> {
     let fixed = [
         row.hosts.clone(),
         row.settings.seconds.to_string(),
+        row.settings.latency_seconds.to_string(),
+        row.settings.both_ways.to_string(),
         row.settings.delay_ms.to_string(),
         row.settings.nodelay.to_string(),
         row.cell.connections.to_string(),
@@ -131,6 +141,7 @@ fn record(row: &Row) -> Vec<String> {
         row.flood_failures.to_string(),
         row.failure.clone().unwrap_or_default(),
         known(row.throughput_bytes_per_second),
+        known(row.returned_bytes_per_second),
         known(row.messages_per_second),
         row.bytes_arrived.to_string(),
         known(row.client_cpu.process_percent),
@@ -200,12 +211,19 @@ fn row(record: &StringRecord) -> Result<Row, String> {
     let mut fields = Fields(record, 0);
     Ok(Row {
         hosts: fields.next()?,
-        settings: Settings { seconds: fields.next()?, delay_ms: fields.next()?, nodelay: fields.next()? },
+        settings: Settings {
+            seconds: fields.next()?,
+            latency_seconds: fields.next()?,
+            both_ways: fields.next()?,
+            delay_ms: fields.next()?,
+            nodelay: fields.next()?,
+        },
         cell: Cell { connections: fields.next()?, message_bytes: fields.next()? },
         latency_failures: fields.next()?,
         flood_failures: fields.next()?,
         failure: fields.known()?,
         throughput_bytes_per_second: fields.known()?,
+        returned_bytes_per_second: fields.known()?,
         messages_per_second: fields.known()?,
         bytes_arrived: fields.next()?,
         client_cpu: fields.cpu()?,
@@ -280,7 +298,7 @@ pub(crate) mod tests {
         let text = std::fs::read_to_string(&path).expect("there");
         for (spoilt, why) in [
             ("a,b\n1,2\n".to_owned(), "other columns"),
-            (text.replace("a:1,1,0", "a:1,soon,0"), "line 2: seconds"),
+            (text.replace("a:1,1,", "a:1,soon,"), "line 2: seconds"),
             (text.replace(",12.5,", ",x,"), "latency_min_us"),
             (text.replace("\na:1,", "\n"), "record"),
         ] {

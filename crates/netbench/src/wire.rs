@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | 0 | `LSNB` | 0 | `LSNB` |
 //! | 4 | version | 4 | version |
-//! | 5 | mode: 0 control, 1 swallow, 2 echo, 3 supply | 5 | 0 accepted, else the reason of the refusal |
+//! | 5 | mode: 0 control, 1 swallow, 2 echo, 3 supply, 4 both | 5 | 0 accepted, else the reason of the refusal |
 //! | 6 | 1: Nagle's algorithm stays on | 6 | zeros |
 //! | 7 | 0 | 8 | the run (u64) of a control connection |
 //! | 8 | the run for which bytes are counted (u64) | | |
@@ -20,6 +20,7 @@
 //!   same size and the same beginning.
 //! - *swallow*: messages until the client shuts down its side, then a [`ReceivedCount`] from the server.
 //! - *supply*: bytes from the server, until the client closes the connection.
+//! - *both*: swallow and supply at once. The last bytes from the server are the [`ReceivedCount`].
 //! - *control*: a byte from the client, 1 when a measurement begins and 2 when it ends. The server answers
 //!   each with a [`Reading`].
 
@@ -45,6 +46,7 @@ pub(crate) enum Mode {
     Swallow,
     Echo,
     Supply,
+    Both,
 }
 
 /// The header of a connection.
@@ -100,6 +102,7 @@ impl RequestHeader {
             Mode::Swallow => 1,
             Mode::Echo => 2,
             Mode::Supply => 3,
+            Mode::Both => 4,
         };
         bytes[6] = if self.nagle { NAGLE } else { 0 };
         bytes[8..16].copy_from_slice(&self.run.to_le_bytes());
@@ -120,6 +123,7 @@ impl RequestHeader {
             1 => Mode::Swallow,
             2 => Mode::Echo,
             3 => Mode::Supply,
+            4 => Mode::Both,
             _ => return refused(Refusal::Malformed),
         };
         if bytes[6] & !NAGLE != 0 || bytes[7] != 0 || bytes[20..] != [0; 12] {
@@ -289,7 +293,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_survive_a_round_trip(mode in 0..4, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
-            let mode = [Mode::Control, Mode::Swallow, Mode::Echo, Mode::Supply][mode as usize];
+            let mode = [Mode::Control, Mode::Swallow, Mode::Echo, Mode::Supply, Mode::Both][mode as usize];
             let header = RequestHeader { mode, nagle, run, message_bytes: size };
             prop_assert_eq!(RequestHeader::parse(&header.to_bytes()), Ok(header));
         }

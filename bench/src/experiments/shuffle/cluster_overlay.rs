@@ -126,8 +126,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let note = format!("{LINK}: {}", measured(&hosts)?);
         let mut runs: Vec<Vec<Run>> = vec![Vec::new(); QUERIES.len()];
         for round in 1..=settings.rounds {
-            for (name, limit) in &limits {
-                // With as many connections as nodes no overlay forms, and connections are counted all the same.
+            // With as many connections as peers, no overlay forms.
+            let has_overlay = |limit: &Option<usize>| limit.is_none_or(|most| most < nodes - 1);
+            for (name, limit) in limits.iter().filter(|(_, limit)| has_overlay(limit)) {
+                // Without an overlay, connections are counted all the same.
                 let connections = Some(limit.unwrap_or(nodes));
                 let setup = Setup {
                     program: &program,

@@ -1,13 +1,14 @@
 //! Joins in which one key has 30% of the rows, compared with an earlier build.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use futures::TryStreamExt;
 use lab::{Lab, Limits};
-use lightship_testkit::queries::write_parquet;
 use lightship_testkit::results::{Order, difference};
+use parquet::arrow::ArrowWriter;
 use tokio::runtime::Runtime;
 
 use super::nodes::{Cluster, Setup, measured};
@@ -49,6 +50,13 @@ struct Data {
     expected: Vec<Vec<RecordBatch>>,
 }
 
+fn write(rows: &RecordBatch, path: &Path) -> Result<()> {
+    let mut writer = ArrowWriter::try_new(File::create(path)?, rows.schema(), None)?;
+    writer.write(rows)?;
+    writer.close()?;
+    Ok(())
+}
+
 fn column(values: impl IntoIterator<Item = i64>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Int64Array>())
 }
@@ -73,7 +81,7 @@ impl Data {
                 ("amount", column(amounts)),
                 ("note", Arc::new(notes) as ArrayRef),
             ])?;
-            write_parquet(&rows, &part.join("events.parquet"))?;
+            write(&rows, &part.join("events.parquet"))?;
             let keys: Vec<i64> = (0..items as i64).filter(|key| *key as usize % NODES == node).collect();
             let prices: Float64Array = keys.iter().map(|_| Some(f64::from(random.u32(1..1000)))).collect();
             let names: StringArray =
@@ -83,7 +91,7 @@ impl Data {
                 ("price", Arc::new(prices) as ArrayRef),
                 ("name", Arc::new(names)),
             ])?;
-            write_parquet(&rows, &part.join("items.parquet"))?;
+            write(&rows, &part.join("items.parquet"))?;
             parts.push(part);
         }
         Ok(Self { expected: Self::expected(&parts)?, parts })

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::ChildStdout;
 
+use lightship_testkit::loopback::own_host;
 use serde_json::Value;
 
 use crate::support::*;
@@ -63,6 +64,30 @@ fn run_measures_one_pair_as_text_and_json() {
     let served: Value = serde_json::from_str(&last).expect("JSON when it ends");
     assert!(served["bytes_arrived"].as_u64() >= row["bytes_arrived"].as_u64(), "{served}");
     assert_eq!(server.process.end().code, Some(0));
+}
+
+#[test]
+fn sweep_starts_its_servers_and_ends_them() {
+    let folder = Folder::new();
+    let output = folder.arg("grid");
+    let program = env!("CARGO_BIN_EXE_lightship");
+    let start = format!("{program} netbench serve --listen {{host}}:{{port}} --until-eof");
+    // An address that no other test uses.
+    let host = format!("{}:4271", own_host());
+    let small = ["--connections", "2", "--message-bytes", "4KiB", "--seconds", "0.1", "--output", &output];
+    let said = netbench(
+        &[&["sweep", &host, "--both-ways", "--latency-seconds", "50ms", "--start", &start], &small[..]]
+            .concat(),
+    );
+    assert!(said.succeeds().text().contains("plateau from 2 connections"));
+    let table = std::fs::read_to_string(folder.arg("grid/netbench.csv")).expect("a table");
+    assert!(table.lines().nth(1).is_some_and(|row| row.contains(",0.1,0.05,true,")), "{table}");
+    // Its port is free again.
+    std::net::TcpListener::bind(&host).expect("the server has ended");
+    let said = netbench(
+        &[&["sweep", &host, "--start", "echo no server at {port} >&2; exit 3"], &small[..]].concat(),
+    );
+    said.fails(NETWORK, &["has ended", "exit status: 3", "no server at"]);
 }
 
 #[test]

@@ -48,6 +48,30 @@ async fn messages_smaller_and_larger_than_a_buffer_are_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_load_can_go_both_ways() {
+    let server = Running::start(ServerConfig::default()).await;
+    let targets = [server.target().await];
+    let settings = Settings { both_ways: true, ..BRIEF };
+    for cell in [cell(1, 1), cell(3, 4096), cell(2, 200_001)] {
+        let row = measure(&targets, &settings, cell).await;
+        whole(&row);
+        assert!(row.returned_bytes_per_second.is_some_and(|rate| rate > 0.0), "{row:?}");
+    }
+    assert_eq!(measure(&targets, &BRIEF, cell(1, 4096)).await.returned_bytes_per_second, None);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_phase_has_its_own_length() {
+    let server = Running::start(ServerConfig::default()).await;
+    let settings = Settings { latency_seconds: 0.01, ..BRIEF };
+    let began = std::time::Instant::now();
+    whole(&measure(&[server.target().await], &settings, cell(1, 256)).await);
+    assert!(began.elapsed() >= Duration::from_secs_f64(BRIEF.seconds + 0.01));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_limit_the_message_rate() {
     let server = Running::start(ServerConfig::default()).await;
     let settings = Settings { delay_ms: 20.0, nodelay: false, ..BRIEF };
@@ -79,7 +103,7 @@ async fn two_hosts_are_measured_and_a_lost_one_is_a_failure_in_the_row() {
 async fn lost_after(connections: u64, seconds: f64) -> Row {
     let server = Running::start(ServerConfig::default()).await;
     let (targets, counters) = ([server.target().await], server.counters.clone());
-    let settings = Settings { seconds, ..BRIEF };
+    let settings = Settings { seconds, latency_seconds: seconds, ..BRIEF };
     let measuring = tokio::spawn(async move { measure(&targets, &settings, cell(4, 1024)).await });
     until(|| counters.connections() >= connections).await;
     server.stop().await;

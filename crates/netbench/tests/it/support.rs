@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const BRIEF: Settings = Settings { seconds: 0.15, delay_ms: 0.0, nodelay: true };
+pub(crate) const BRIEF: Settings =
+    Settings { seconds: 0.15, latency_seconds: 0.15, both_ways: false, delay_ms: 0.0, nodelay: true };
 
 /// A server that runs until this is stopped or dropped.
 pub(crate) struct Running {

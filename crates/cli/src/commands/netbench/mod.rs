@@ -3,6 +3,7 @@
 mod print;
 mod run;
 mod serve;
+mod start;
 mod sweep;
 mod values;
 
@@ -37,7 +38,8 @@ Measured for each pair:
                   a time on each connection, so that no message waits behind
                   another of the same sender
   throughput      all connections saturated; messages are counted at the
-                  receiver, by its clock
+                  receiver, by its clock; with --both-ways, servers send as
+                  much as they can at the same time
   loaded latency  latency on one more connection per host, while all others are
                   saturated
   processors      medians at both ends while the connections are saturated: the
@@ -125,11 +127,19 @@ fn warn_of_open_files(connections: u32, hosts: usize) {
     }
 }
 
-/// The settings of all cells.
-fn settings(seconds: Option<f64>, delay_ms: Option<f64>, nagle: bool) -> Settings {
+/// The settings of all cells. Latency is measured for as long as throughput, unless it has a length of its own.
+fn settings(
+    seconds: Option<f64>,
+    latency_seconds: Option<f64>,
+    delay_ms: Option<f64>,
+    (both_ways, nagle): (bool, bool),
+) -> Settings {
     let usual = Settings::default();
+    let seconds = seconds.unwrap_or(usual.seconds);
     Settings {
-        seconds: seconds.unwrap_or(usual.seconds),
+        seconds,
+        latency_seconds: latency_seconds.unwrap_or(seconds),
+        both_ways,
         delay_ms: delay_ms.unwrap_or(usual.delay_ms),
         nodelay: !nagle,
     }

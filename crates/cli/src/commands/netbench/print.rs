@@ -23,6 +23,9 @@ pub(super) fn row(row: &Row) -> String {
         format!("{bytes}/s, {messages} messages/s, counted at the receiver")
     });
     let _ = writeln!(text, "throughput      {throughput}");
+    if let Some(returned) = row.returned_bytes_per_second {
+        let _ = writeln!(text, "the other way   {}/s, counted here", Size(returned as u64));
+    }
     let names = ["min", "p1", "p25", "median", "p75", "p99", "p99.9", "max", "mean"];
     let _ = writeln!(text, "                {}", names.map(|name| format!("{name:>8}")).join(""));
     latency(&mut text, "latency", row.latency.as_ref());

@@ -34,6 +34,12 @@ pub(super) struct RunArgs {
     /// Length of each of the two phases, in seconds or with a unit, as 500ms.
     #[arg(short, long, default_value = "2", value_parser = phase_seconds)]
     seconds: f64,
+    /// Length of the phase that measures latency. [default: that of --seconds]
+    #[arg(long, value_name = "SECONDS", value_parser = phase_seconds)]
+    latency_seconds: Option<f64>,
+    /// Let the servers send as well, over the same connections.
+    #[arg(long)]
+    both_ways: bool,
     /// Pause after each message, as 10ms. [default: none]
     #[arg(long, value_name = "TIME", value_parser = delay_ms)]
     delay: Option<f64>,
@@ -45,7 +51,8 @@ pub(super) struct RunArgs {
 pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> {
     let targets = find(&args.hosts).await?;
     warn_of_open_files(args.connections, targets.len());
-    let settings = settings(Some(args.seconds), args.delay, args.nagle);
+    let settings =
+        settings(Some(args.seconds), args.latency_seconds, args.delay, (args.both_ways, args.nagle));
     let cell = Cell { connections: args.connections, message_bytes: args.message_bytes };
     let row = measure(&targets, &settings, cell).await;
     let text = match json {

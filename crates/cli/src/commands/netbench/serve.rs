@@ -35,6 +35,9 @@ pub(super) struct ServeArgs {
     /// Close a connection after this many seconds without traffic.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
     idle_timeout: u32,
+    /// End when stdin ends, as it does when the `sweep --start` that started it ends.
+    #[arg(long)]
+    until_eof: bool,
 }
 
 /// Other files that the process has open.
@@ -81,7 +84,18 @@ pub(super) async fn cmd_serve(
     }
     let asked = async {
         // A closed channel also means to stop.
-        let _ = stop.wait_for(|&asked| asked).await;
+        let stopped = stop.wait_for(|&asked| asked);
+        let ended = async {
+            match args.until_eof {
+                // A stdin that can't be read has ended too.
+                true => drop(tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await),
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = stopped => {}
+            () = ended => {}
+        }
     };
     server.serve(asked).await;
     if json {

@@ -13,6 +13,7 @@ use lightship_netbench::{
 use lightship_session::Profiles;
 use serde::{Deserialize, Serialize};
 
+use super::start::start_servers;
 use super::values::{Counts, SizeList};
 use super::{delay_ms, find, phase_seconds, settings, warn_of_open_files};
 use crate::commands::manual::print;
@@ -31,6 +32,8 @@ use crate::error::CliError;
   lightship netbench sweep db.example --connections 2,4,8 \\
       --message-bytes 256..1MiB --seconds 0.5
   lightship netbench sweep 10.2.1.1 10.2.1.2 --output two-hosts --keep
+  lightship netbench sweep 10.2.1.1 10.2.1.2 --both-ways --start \
+      'ssh {host} lightship netbench serve --listen 0.0.0.0:{port} --until-eof'
   lightship netbench sweep --config grid.toml
 
 The defaults are 143 pairs, which take about 7 minutes.
@@ -41,6 +44,9 @@ Every option can be set in a TOML file given with --config:
   connections = \"2..2048\"
   message-bytes = [256, \"64KiB\"]
   seconds = 2
+  latency-seconds = 1
+  both-ways = true
+  start = \"ssh {host} lightship netbench serve ... --until-eof\"
   delay = \"10ms\"
   nagle = true
   keep = true
@@ -59,6 +65,17 @@ pub(super) struct SweepArgs {
     /// Length of each of the two phases of a pair, in seconds or with a unit, as 500ms. [default: 1]
     #[arg(short, long)]
     seconds: Option<Typed>,
+    /// Length of the phase that measures latency. [default: that of --seconds]
+    #[arg(long, value_name = "SECONDS")]
+    latency_seconds: Option<Typed>,
+    /// Let the servers send as well, over the same connections.
+    #[arg(long)]
+    both_ways: bool,
+    /// Command that starts the server of each host, in which {host} and {port} are replaced, as
+    /// 'ssh {host} lightship netbench serve --listen 0.0.0.0:{port} --until-eof'. The servers end with
+    /// the sweep.
+    #[arg(long, value_name = "COMMAND")]
+    start: Option<String>,
     /// Pause after each message, as 10ms. [default: none]
     #[arg(long, value_name = "TIME")]
     delay: Option<Typed>,
@@ -128,6 +145,9 @@ impl SweepArgs {
             connections: self.connections.or(file.connections),
             message_bytes: self.message_bytes.or(file.message_bytes),
             seconds: self.seconds.or(file.seconds),
+            latency_seconds: self.latency_seconds.or(file.latency_seconds),
+            both_ways: self.both_ways || file.both_ways,
+            start: self.start.or(file.start),
             delay: self.delay.or(file.delay),
             nagle: self.nagle || file.nagle,
             output: self.output.or(file.output),
@@ -138,7 +158,7 @@ impl SweepArgs {
         })
     }
 
-    async fn sweep(&self) -> Result<Sweep, CliError> {
+    fn hosts(&self) -> Result<Vec<Host>, CliError> {
         let hosts = self.hosts.iter().map(|host| host.parse::<Host>());
         let hosts = hosts.collect::<Result<Vec<_>, _>>().map_err(|e| CliError::usage(e.to_string()))?;
         if hosts.is_empty() {
@@ -146,6 +166,10 @@ impl SweepArgs {
                 CliError::usage("no host to measure").hint("give one, or set hosts = [...] in the file")
             );
         }
+        Ok(hosts)
+    }
+
+    async fn sweep(&self, hosts: &[Host]) -> Result<Sweep, CliError> {
         let usual = |e: String| CliError::internal(e);
         let connections = match &self.connections {
             Some(Counts(counts)) => counts.clone(),
@@ -156,9 +180,10 @@ impl SweepArgs {
             None => MESSAGE_BYTES.parse::<SizeList>().map_err(usual)?.0,
         };
         let seconds = Typed::read(self.seconds.as_ref(), "seconds", phase_seconds)?;
+        let latency = Typed::read(self.latency_seconds.as_ref(), "latency-seconds", phase_seconds)?;
         let delay = Typed::read(self.delay.as_ref(), "delay", delay_ms)?;
-        let settings = settings(seconds, delay, self.nagle);
-        let targets = find(&hosts).await?;
+        let settings = settings(seconds, latency, delay, (self.both_ways, self.nagle));
+        let targets = find(hosts).await?;
         Ok(Sweep { targets, settings, connections, message_bytes, retry: self.retry })
     }
 }
@@ -180,7 +205,12 @@ pub(super) async fn cmd_sweep(args: SweepArgs, json: bool) -> Result<(), CliErro
     // Open the folder first, so that one that can't be used is an error before anything is measured.
     let profiles = if args.keep { Some(Profiles::of_user()?) } else { None };
     let mut table = ResultTable::open(folder.join("netbench.csv"))?;
-    let sweep = args.sweep().await?;
+    let hosts = args.hosts()?;
+    let _servers = match &args.start {
+        Some(command) => start_servers(command, &hosts).await?,
+        None => Vec::new(),
+    };
+    let sweep = args.sweep(&hosts).await?;
     warn_of_open_files(sweep.connections.iter().copied().max().unwrap_or(0), sweep.targets.len());
 
     let began = Instant::now();
