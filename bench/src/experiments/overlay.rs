@@ -1,6 +1,9 @@
 //! Shuffles over overlays: the original's and ours, in virtual time and over sockets. All figures come from
 //! `lightship overlay`; each round has its own seed.
 
+mod bound;
+
+use lightship_overlay::Traffic;
 use serde_json::Value;
 
 use crate::Result;
@@ -25,6 +28,7 @@ const FIGURES: &[Figure] = &[
     Figure { name: "forwards of a node, most / mean", digits: 2, range: false },
     Figure { name: "forwards of a node, deviation / mean", digits: 2, range: false },
     Figure { name: "seconds of a node, least / most", digits: 2, range: false },
+    Figure { name: "lower bound of forwards", digits: 3, range: false },
 ];
 const FORWARDS: usize = 0;
 const SECONDS: usize = 1;
@@ -37,6 +41,7 @@ const PEAK: usize = 7;
 const MOST: usize = 8;
 const DEVIATION: usize = 9;
 const EVENNESS: usize = 10;
+const LEAST: usize = 11;
 
 /// Forwards per message in the best of the original's archived runs with this skew: 8 connections that a node opens, and 4
 /// direct ones. The run that its text discusses, 10 and 2, has 0.772.
@@ -206,7 +211,18 @@ fn measure(arguments: &str, seed: u32) -> Result<Vec<f64>> {
         forwarded.most / forwarded.mean,
         forwarded.deviation / forwarded.mean,
         seconds.least / seconds.most,
+        least_forwards(&said)?,
     ])
+}
+
+/// The fewest forwards a message that the sockets of each node allow for this traffic.
+fn least_forwards(said: &Value) -> Result<f64> {
+    let Some(traffic) = said.pointer("/parameters/traffic") else { return Ok(f64::NAN) };
+    let traffic: Traffic = serde_json::from_value(traffic.clone())?;
+    let nodes = said["per_node"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let sockets: Vec<usize> =
+        nodes.iter().filter_map(|node| Some(node["sockets_max"].as_u64()? as usize)).collect();
+    Ok(bound::forwards_min(&traffic.demand(sockets.len()), &sockets))
 }
 
 /// How a figure differs among nodes.
@@ -292,6 +308,8 @@ fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns:
         match column {
             "forwards a message" => spread(of(FORWARDS), 3),
             "of 0.667" => number(of(FORWARDS).median / BEST, 2),
+            "lower bound" => number(of(LEAST).median, 3),
+            "this / lower bound" => number(of(FORWARDS).median / of(LEAST).median, 2),
             "forwards of a node, most / mean" => number(of(MOST).median, 2),
             "deviation / mean" => number(of(DEVIATION).median, 2),
             "seconds of a node, least / most" => number(of(EVENNESS).median, 2),
@@ -341,6 +359,8 @@ fn report(results: &Results) -> Vec<String> {
     let columns = [
         "forwards a message",
         "of 0.667",
+        "lower bound",
+        "this / lower bound",
         "forwards of a node, most / mean",
         "deviation / mean",
         "seconds",
@@ -368,7 +388,9 @@ fn report(results: &Results) -> Vec<String> {
     );
     vec![
         format!(
-            "### Forwards\n\nEach row adds its arguments to `lightship overlay {SIMULATE}`.\n\n{forwards}"
+            "### Forwards\n\nEach row adds its arguments to `lightship overlay {SIMULATE}`. The lower bound is that of any connections that stay, \
+             or change without regard to the messages of the moment, if each node has as many sockets as it had in this run: a linear \
+             program over sockets and traffic (`bench/src/experiments/overlay/bound.rs`).\n\n{forwards}"
         ),
         format!("### Policies for direct connections\n\nThe same, with 12 sockets per node.\n\n{policies}"),
         format!(

@@ -25,20 +25,16 @@ pub enum StreamRoute {
 /// How a node with more peers than connections divides its connections:
 ///
 /// ```text
-/// topology + opened + accepted + direct <= connections_max
+/// topology + direct <= connections_max
 /// ```
 ///
-/// Half of them, at least two, belong to the topology. Half of the rest, an even number, belong to the
-/// overlay's pool of direct connections: the node opens as many as it accepts. What is then left is for
-/// streams that go direct. With an odd number of nodes, the topology's share is even.
+/// All of them belong to the topology, so that messages are forwarded as seldom as possible. With an odd number of nodes the
+/// topology's share is even; if that leaves one, it is for streams that go direct. Nothing is reserved for direct
+/// connections: queries divide their rows evenly among nodes, and for even traffic [`Reserve`](crate::Reserve) reserves none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketBudget {
     /// Sockets of the topology.
     pub topology: usize,
-    /// Direct connections of the overlay's pool ([`DirectPolicy`](crate::DirectPolicy)) that the node opens.
-    pub opened: usize,
-    /// Direct connections of other nodes' pools that it accepts.
-    pub accepted: usize,
     /// Peers to which streams may go direct at the same time.
     pub direct: usize,
 }
@@ -51,12 +47,9 @@ impl SocketBudget {
         if peers <= connections_max || connections_max < CONNECTIONS_MIN {
             return None;
         }
-        let half = (connections_max / 2).max(CONNECTIONS_MIN);
         // A circulant can't have an odd number of both nodes and sockets.
-        let topology = if nodes % 2 == 1 { half - half % 2 } else { half };
-        let rest = connections_max - topology;
-        let pool = (rest / 2).next_multiple_of(2).min(rest - rest % 2);
-        Some(Self { topology, opened: pool / 2, accepted: pool / 2, direct: rest - pool })
+        let direct = if nodes % 2 == 1 { connections_max % 2 } else { 0 };
+        Some(Self { topology: connections_max - direct, direct })
     }
 
     /// The route of a stream with messages of `message_bytes`. Streams currently go direct to `direct_now`
@@ -74,7 +67,8 @@ impl SocketBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Routes, Topology, circulant};
+    use crate::simulate::Network;
+    use crate::{DirectPolicy, DirectUse, Reserve, Routes, Topology, Traffic, circulant};
 
     #[test]
     fn no_budget_without_need_or_enough_connections() {
@@ -89,21 +83,19 @@ mod tests {
     #[test]
     fn connections_are_divided_and_never_exceeded() {
         let budget = |nodes, most| {
-            let SocketBudget { topology, opened, accepted, direct } =
-                SocketBudget::of(nodes, most).expect("one");
-            (topology, opened, accepted, direct)
+            let SocketBudget { topology, direct } = SocketBudget::of(nodes, most).expect("one");
+            (topology, direct)
         };
-        assert_eq!(budget(7, 2), (2, 0, 0, 0));
-        assert_eq!(budget(7, 3), (2, 0, 0, 1));
-        assert_eq!(budget(7, 4), (2, 1, 1, 0));
-        assert_eq!(budget(60, 6), (3, 1, 1, 1));
-        assert_eq!(budget(61, 6), (2, 1, 1, 2));
-        assert_eq!(budget(60, 12), (6, 2, 2, 2));
-        assert_eq!(budget(60, 16), (8, 2, 2, 4));
+        assert_eq!(budget(7, 2), (2, 0));
+        assert_eq!(budget(7, 3), (2, 1));
+        assert_eq!(budget(7, 4), (4, 0));
+        assert_eq!(budget(60, 6), (6, 0));
+        assert_eq!(budget(60, 7), (7, 0));
+        assert_eq!(budget(61, 7), (6, 1));
         for nodes in 4..80 {
             for most in 2..nodes - 1 {
-                let (topology, opened, accepted, direct) = budget(nodes, most);
-                assert_eq!(topology + opened + accepted + direct, most, "{nodes} {most}");
+                let (topology, direct) = budget(nodes, most);
+                assert_eq!(topology + direct, most, "{nodes} {most}");
                 let shape = circulant(nodes, topology, 1, 1).expect("a circulant");
                 let routes = Routes::new(Topology::new(shape, nodes).expect("a topology"));
                 assert_eq!(routes.topology().links(0).len(), topology, "{nodes} {most}");
@@ -111,9 +103,25 @@ mod tests {
         }
     }
 
+    /// Why nothing is reserved: no division of the sockets would serve even traffic better.
+    #[test]
+    fn even_traffic_gets_no_direct_connections() {
+        for (nodes, sockets) in [(16, 4), (16, 8), (32, 4), (32, 8), (32, 16)] {
+            let reserve = Reserve {
+                sockets,
+                pool: &DirectPolicy::new(0, Some(sockets)),
+                through: DirectUse::Own,
+                network: &Network::default(),
+                message_bytes: 64 << 10,
+            };
+            let split = reserve.split(&Traffic::default().demand(nodes), 100, 1).expect("a split");
+            assert_eq!((split.direct, split.topology_sockets), (0, sockets), "{nodes} {sockets}");
+        }
+    }
+
     #[test]
     fn large_messages_go_direct_while_there_is_room() {
-        let budget = SocketBudget { topology: 4, opened: 1, accepted: 1, direct: 2 };
+        let budget = SocketBudget { topology: 4, direct: 2 };
         let (small, large) = (LARGE_MESSAGE_BYTES - 1, LARGE_MESSAGE_BYTES);
         assert_eq!(budget.route(0, false, large), StreamRoute::Direct);
         assert_eq!(budget.route(1, false, large), StreamRoute::Direct);

@@ -113,11 +113,15 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let expected = expected(&whole)?;
     let mut results = Results::open(&settings.results, NAME, &["nodes", "query"], FIGURES)?;
     let program = std::env::current_exe()?;
-    let limits: Vec<(String, Option<usize>)> = [(DIRECT.to_owned(), None)]
-        .into_iter()
-        .chain(LIMITS.map(|most| (format!("{most} connections"), Some(most))))
-        .filter(|(name, _)| settings.wants(name))
-        .collect();
+    let mut limits: Vec<(String, Option<usize>, &Path)> = vec![(DIRECT.to_owned(), None, &program)];
+    for most in LIMITS {
+        limits.push((format!("{most} connections"), Some(most), &program));
+        let before = settings.before.iter();
+        limits.extend(
+            before.map(|program| (format!("{most} connections, before"), Some(most), program.as_path())),
+        );
+    }
+    limits.retain(|(name, ..)| settings.wants(name));
     for nodes in NODES.into_iter().filter(|nodes| settings.wants_case(&nodes.to_string())) {
         let folder = places::data().join(format!("parts-{scale}-{nodes}"));
         let shards = tpch::write_shards(scale, &folder, &vec![1; nodes])?;
@@ -128,11 +132,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         for round in 1..=settings.rounds {
             // With as many connections as peers, no overlay forms.
             let has_overlay = |limit: &Option<usize>| limit.is_none_or(|most| most < nodes - 1);
-            for (name, limit) in limits.iter().filter(|(_, limit)| has_overlay(limit)) {
+            for (name, limit, program) in limits.iter().filter(|(_, limit, _)| has_overlay(limit)) {
                 // Without an overlay, connections are counted all the same.
                 let connections = Some(limit.unwrap_or(nodes));
                 let setup = Setup {
-                    program: &program,
+                    program,
                     hosts: &hosts,
                     number: 0,
                     folders: &folders,
@@ -175,7 +179,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              {scale}. `direct`: a connection from every node to every other. Otherwise `--connections-between-nodes` is \
              the limit, and an overlay forms (`docs/overlay.md`). Every round starts the nodes again, for each limit in turn, \
              runs each query once without counting, compares its answer with that of a single node, and counts the \
-             second run. Connections are those that carry rows: of the overlay, and peers with direct streams. All nodes share \
+             second run. `before`: the nodes of `--before`, which give half of the connections to the topology and a quarter to direct \
+             connections by local traffic (commit bef2eeb). Connections are those that carry rows: of the overlay, and peers with direct streams. All nodes share \
              the two processors of one machine. `groups`: {}. `join`: {}. `rows`: {}.",
             QUERIES[0].1, QUERIES[1].1, QUERIES[2].1
         ),

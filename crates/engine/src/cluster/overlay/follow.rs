@@ -11,10 +11,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
-use lightship_overlay::{
-    DirectPolicy, Routes, SocketBudget, Topology, TrafficKnowledge, TrafficMatrix, circulant,
-};
+use lightship_overlay::{Routes, SocketBudget, Topology, circulant};
 use lightship_relay::{Config, Incoming, Relay, RelayError, Tunnels, TunnelsConfig};
 use lightship_transport::net::Intake;
 use rustls::pki_types::ServerName;
@@ -33,8 +30,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const ENDING_MAX: Duration = Duration::from_secs(300);
 /// How long a leaving node continues to forward for others.
 const LEAVING_MAX: Duration = Duration::from_secs(5);
-/// How often direct connections are reassigned to other routes.
-const PERIOD: Duration = Duration::from_secs(1);
 /// Candidates in the search for a topology: enough for any cluster, and takes milliseconds.
 const TRIES: usize = 400;
 
@@ -183,11 +178,12 @@ impl Overlay {
         let routes = search.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let config = Config {
             epoch,
-            accepted_max: Some(target.budget.accepted),
+            // The topology has all connections.
+            accepted_max: Some(0),
             security: self.security(hosts),
             seed: epoch ^ u64::from(target.me),
             ping_interval: self.client.ping_interval / 2,
-            ..Config::new(target.me, addresses, routes.clone(), PART_BYTES_MAX)
+            ..Config::new(target.me, addresses, routes, PART_BYTES_MAX)
         };
         let listener = self.config.listener.try_clone().and_then(tokio::net::TcpListener::from_std);
         let listener = listener.map_err(|e| e.to_string())?;
@@ -197,7 +193,7 @@ impl Overlay {
         };
         let (relay, inbox) = Relay::start(listener, config).await.map_err(by_name)?;
         let (tunnels, incoming) = Tunnels::start(relay, inbox, TunnelsConfig::default());
-        let instance = OverlayInstance::new(names, target.me, epoch, target.budget, routes, tunnels);
+        let instance = OverlayInstance::new(names, epoch, target.budget, tunnels);
         Ok((Arc::new(instance), incoming))
     }
 
@@ -225,7 +221,6 @@ impl Overlay {
                 instance.others_notified().await;
                 false
             }
-            () = assign_direct(instance) => false,
             left = until_ended(target, instance, members, changes) => left,
         };
         drop(held);
@@ -253,33 +248,6 @@ async fn accept(mut incoming: Incoming, instance: &OverlayInstance, intake: &Int
         // A server that accepts no more connections is stopping. Until then, the messages of others are
         // still forwarded.
         let _ = intake.serve(pipe(tunnel), format!("node {from}, over the overlay")).await;
-    }
-}
-
-/// Assigns direct connections to the routes that would waste the most, for ever.
-async fn assign_direct(instance: &OverlayInstance) {
-    let (budget, me) = (instance.budget, instance.me);
-    if budget.opened == 0 {
-        return std::future::pending().await;
-    }
-    let relay = instance.tunnels.relay();
-    let own = DirectPolicy::new(budget.opened, Some(budget.accepted));
-    let pool = DirectPolicy { knowledge: TrafficKnowledge::Local, ..own };
-    let mut recent = TrafficMatrix::new(instance.names.len());
-    let mut rng = Rng::with_seed(instance.epoch ^ u64::from(me));
-    let mut period = tokio::time::interval(PERIOD);
-    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        period.tick().await;
-        let sent = relay.take_demand();
-        if sent.is_empty() {
-            // A node that sends nothing keeps its direct connections.
-            continue;
-        }
-        sent.into_iter().for_each(|(to, bytes)| recent.add(me as usize, to as usize, bytes as f64));
-        let peers = pool.preferred(&instance.routes, me, &recent, &relay.direct(), &mut rng);
-        relay.set_direct(peers, budget.opened);
-        recent.fade(pool.memory);
     }
 }
 

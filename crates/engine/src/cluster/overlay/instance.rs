@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use lightship_overlay::{Routes, SocketBudget};
+use lightship_overlay::SocketBudget;
 use lightship_relay::{RelayError, Tunnel, Tunnels};
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, FramePipe};
@@ -30,11 +30,8 @@ pub(super) enum Phase {
 pub(super) struct OverlayInstance {
     /// Names of the nodes, sorted. A node's number is its index.
     pub(super) names: Vec<String>,
-    /// This node's number.
-    pub(super) me: u32,
     pub(super) epoch: u64,
     pub(super) budget: SocketBudget,
-    pub(super) routes: Arc<Routes>,
     pub(super) tunnels: Tunnels,
     inner: Mutex<Inner>,
     streams: AtomicU64,
@@ -57,20 +54,11 @@ struct Dialled {
 }
 
 impl OverlayInstance {
-    pub(super) fn new(
-        names: Vec<String>,
-        me: u32,
-        epoch: u64,
-        budget: SocketBudget,
-        routes: Arc<Routes>,
-        tunnels: Tunnels,
-    ) -> Self {
+    pub(super) fn new(names: Vec<String>, epoch: u64, budget: SocketBudget, tunnels: Tunnels) -> Self {
         Self {
             names,
-            me,
             epoch,
             budget,
-            routes,
             tunnels,
             inner: Mutex::new(Inner { phase: Phase::Alone, connections: HashMap::new() }),
             streams: AtomicU64::new(0),
