@@ -128,6 +128,12 @@ pub enum Refusal {
         /// Messages on the connection, by the receipt.
         received: u64,
     },
+    /// The other end of a connection says that it broke, after both ends had closed it: messages have not arrived.
+    #[error("the connection to node {by} broke while it was being closed")]
+    Undelivered {
+        /// The other end.
+        by: u32,
+    },
     /// A notice about a connection that can't exist.
     #[error("received a notice about a connection between nodes {by} and {peer} that can't exist")]
     Notice {
@@ -217,9 +223,13 @@ pub struct Forwarder<T> {
     out: BTreeMap<u32, BTreeSet<ConnectionId>>,
     next_id: ConnectionId,
     next_number: u64,
+    /// Numbers for connections that are not open yet.
+    drawn: BTreeSet<u64>,
     /// Connections that may have something to send since the last call of `take_ready`.
     ready: BTreeSet<ConnectionId>,
     own_queued: usize,
+    /// Messages of others that wait without a slot.
+    detached: usize,
     forgotten: u64,
     counts: Counts,
     rng: Rng,
@@ -247,6 +257,8 @@ impl<T: Clone> Forwarder<T> {
             out: BTreeMap::new(),
             next_id: 2 * nodes as u64,
             next_number: 0,
+            drawn: BTreeSet::new(),
+            detached: 0,
             ready: BTreeSet::new(),
             own_queued: 0,
             forgotten: 0,
@@ -304,6 +316,9 @@ impl<T: Clone> Forwarder<T> {
         (sends, receives): (bool, bool),
         direct: bool,
     ) {
+        if opened.here {
+            self.drawn.remove(&opened.number);
+        }
         let classes = self.classes.count();
         let connection = Connection {
             peer,
@@ -444,6 +459,10 @@ impl<T: Clone> Forwarder<T> {
         }
         link.confirm(received)?;
         (0..count).for_each(|_| link.credits.give(class));
+        // What has left the far end has arrived there.
+        if link.unconfirmed.len() > link.credits.all_taken() {
+            return Err(Refusal::Receipt { received });
+        }
         self.ready.insert(connection);
         Ok(())
     }
@@ -472,6 +491,9 @@ impl<T: Clone> Forwarder<T> {
             has_room.then(|| waiting.pop_front()).flatten().map(|packet| (class, packet))
         })?;
         link.waiting_count -= 1;
+        if packet.resent && packet.hops == 0 && packet.from != self.node {
+            self.detached = self.detached.saturating_sub(1);
+        }
         let kept = Packet { slot: None, resent: true, ..packet.clone() };
         link.unconfirmed.push_back(kept);
         if !packet.resent {
@@ -586,8 +608,12 @@ impl<T: Clone> Forwarder<T> {
         let mut route = self.route(&packet);
         if matches!(route, Err(Refusal::Astray { .. })) && self.recovers() {
             // Links have broken before it again and again. Its hops are counted from here on, outside of all queues.
+            if self.detached >= self.queue_messages * self.connections.len() {
+                return route.map(|_| ());
+            }
             if let Some(slot) = packet.slot.take() {
                 self.release(slot);
+                self.detached += 1;
             }
             (packet.hops, packet.resent) = (0, true);
             route = self.route(&packet);
@@ -601,8 +627,8 @@ impl<T: Clone> Forwarder<T> {
                 }
                 Ok(())
             }
-            // The next notice may open another route.
-            Err(_) if self.damage.is_any() => {
+            // The next notice may open a route.
+            Err(_) if self.damage.cuts_off(&self.routes, self.node, packet.to) => {
                 self.damage.stranded.push_back(packet);
                 Ok(())
             }

@@ -118,6 +118,11 @@ impl Credits {
         self.taken.get(class).copied().unwrap_or_default()
     }
 
+    /// Slots of all classes that are taken.
+    pub fn all_taken(&self) -> usize {
+        self.taken.iter().sum()
+    }
+
     /// Returns a slot.
     pub fn give(&mut self, class: usize) {
         if let Some(taken) = self.taken.get_mut(class) {

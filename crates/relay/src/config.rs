@@ -35,7 +35,7 @@ pub struct Config {
     pub direct_both_ways: bool,
     /// Time limit for opening the topology's connections, and for the hello on an accepted connection.
     pub connect_timeout: Duration,
-    /// Interval of heartbeats. A neighbour that is silent for three intervals is lost.
+    /// Interval of heartbeats. A connection that is silent for three intervals is broken.
     pub ping_interval: Duration,
     /// TLS and a token: required to listen beyond this host.
     pub security: Security,

@@ -87,8 +87,21 @@ async fn open_again(shared: &RelayState, peer: u32) -> Result<(Socket, Connectio
         let opening = timeout(shared.config.connect_timeout, open(shared, peer, number));
         if let Ok(Ok(Ok(socket))) = opening.await {
             let opened = Opened { here: true, number };
-            let connection = shared.with(|state| state.forwarder.reopen(peer, opened));
-            return Ok((socket, connection.map_err(RelayError::Unroutable)?));
+            let connection = shared.with(|state| {
+                if !state.forwarder.is_drawn(number) {
+                    // The other end has found it broken in the meantime.
+                    return Ok(None);
+                }
+                let connection = state.forwarder.reopen(peer, opened)?;
+                if shared.status.borrow().closing {
+                    // The peer has accepted it, so it is closed in order.
+                    state.forwarder.close(connection)?;
+                }
+                Ok(Some(connection))
+            });
+            if let Some(connection) = connection.map_err(RelayError::Unroutable)? {
+                return Ok((socket, connection));
+            }
         }
         pause = (pause * 2).min(RETRY_MAX);
     }
@@ -140,7 +153,7 @@ pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()
     let added = shared.with(|state| {
         state.asking.remove(&peer);
         state.unsettled = true;
-        let Some(_) = &socket else {
+        let Some(_) = socket.as_ref().filter(|_| state.forwarder.is_drawn(number)) else {
             state.refused_count += u64::from(is_refused);
             state.wanted.refused.insert(peer);
             return Ok(None);
@@ -305,21 +318,32 @@ fn admit(shared: &RelayState, hello: &Hello, neighbour: &Neighbour) -> Result<Co
 
 /// The connection that replaces a link of the topology; `None` if it is not a later one of a link that a neighbour opens.
 fn again(shared: &RelayState, peer: u32, number: u64) -> Option<ConnectionId> {
-    let links = Forwarder::<RoutedFrame>::topology_links(&shared.config.routes, shared.config.node);
-    let is_theirs = links.iter().any(|link| link.peer == peer && !link.opens);
-    let recovers = shared.with(|state| state.forwarder.recovers());
-    let (last, last_number) = shared.with(|state| state.forwarder.link_to(peer)).unwrap_or((peer.into(), 0));
-    if !is_theirs || !recovers || number <= last_number || shared.status.borrow().closing {
-        return None;
-    }
-    // The peer knows that the last one is broken. This end may still wait for it.
-    shared.broke(last, peer, RelayError::Lost { node: peer, kind: None, by: None });
-    let cut = shared.with(|state| state.writers.get(&last).cloned());
-    if let Some(signals) = cut {
-        signals.cut.notify_one();
-    }
     let opened = Opened { here: false, number };
-    shared.with(|state| state.forwarder.reopen(peer, opened)).ok()
+    let reopened = shared.with(|state| {
+        // The link was opened for the first time in the life of this node, and this number is new.
+        let is_later = state.greeted.contains(&peer.into())
+            && state.reopened.get(&peer).is_none_or(|last| *last < number);
+        if !state.forwarder.recovers() || !is_later || shared.status.borrow().closing {
+            return Ok(None);
+        }
+        state.reopened.insert(peer, number);
+        // The peer knows that the last one is broken. This end may still wait for it.
+        if let Some((last, _)) = state.forwarder.link_to(peer)
+            && !state.forwarder.is_broken(last)
+        {
+            state.broken_count += 1;
+            state.forwarder.broke(last)?;
+            if let Some(signals) = state.writers.get(&last) {
+                signals.cut.notify_one();
+            }
+        }
+        state.forwarder.reopen(peer, opened).map(Some)
+    });
+    shared.direct.notify_one();
+    reopened.unwrap_or_else(|refusal| {
+        shared.fail(RelayError::Unroutable(refusal));
+        None
+    })
 }
 
 /// How a connection has ended.
@@ -355,7 +379,7 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
                 }
             };
             if let Err(error) = &done
-                && !shared.is_passing(error)
+                && shared.is_fatal(connection, error)
             {
                 // Immediately, because this is what ends the writer.
                 shared.fail(error.clone());
@@ -375,7 +399,7 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
         match (done, written) {
             (Ok(()), Some(written)) => written,
             (Ok(()), None) => write.await,
-            (Err(error), None) if !shared.is_passing(&error) => {
+            (Err(error), None) if shared.is_fatal(connection, &error) => {
                 // The peer is told why this node ends.
                 let _ = write.await;
                 Err(error)
@@ -384,12 +408,14 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
         }
     };
     let done = tokio::select! {
-        done = frames => done.map(|()| Ended::Closed),
+        // Checked first: the other end no longer counts what still arrives.
+        biased;
         () = signals.cut.notified() => Ok(Ended::Broken),
+        done = frames => done.map(|()| Ended::Closed),
         () = given_up => Ok(Ended::Closed),
     };
     let done = match done {
-        Err(error) if shared.is_passing(&error) => {
+        Err(error) if !shared.is_fatal(connection, &error) => {
             shared.broke(connection, peer, error);
             Ok(Ended::Broken)
         }
@@ -467,7 +493,11 @@ async fn read_frames(
             }
             FrameKind::LinkNotice => {
                 let notice = decode_notice(&payload).map_err(|e| lost(e.into()))?;
-                shared.noticed(connection, peer, notice)?;
+                if let Err(error) = shared.noticed(connection, peer, notice) {
+                    // It ends this node, even if the notice was about this connection.
+                    shared.fail(error.clone());
+                    return Err(error);
+                }
             }
             FrameKind::Close => {
                 return shared
@@ -518,6 +548,9 @@ async fn write_frames(
                     Some(Frame::Notice(notice)) => {
                         let notice = encode_notice(notice);
                         headers.extend_from_slice(&sent.encode(FrameKind::LinkNotice, &notice));
+                        if headers.len() >= READ_BUFFER_BYTES {
+                            break None;
+                        }
                     }
                     other => break other,
                 }

@@ -30,14 +30,16 @@ pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
     }
     let mut listener = Some(listener);
     // When messages that can't go on end this node.
-    let mut deadline: Option<Instant> = None;
+    let mut deadline: Option<(Trouble, Instant)> = None;
     loop {
         let trouble = shared.with(|state| state.forwarder.trouble());
-        deadline = trouble
-            .map(|_| deadline.unwrap_or_else(|| Instant::now() + SETTLING_INTERVALS * config.ping_interval));
+        deadline = trouble.map(|trouble| match deadline {
+            Some((same, at)) if same == trouble => (trouble, at),
+            _ => (trouble, Instant::now() + SETTLING_INTERVALS * config.ping_interval),
+        });
         let settled = async {
             match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                Some((_, deadline)) => tokio::time::sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
@@ -76,7 +78,7 @@ pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
             () = shared.direct.notified() => if !stops {
                 adjust(&shared, &mut tasks);
             },
-            () = settled, if !stops => match trouble {
+            () = settled, if !stops => match shared.with(|state| state.forwarder.trouble()).filter(|now| Some(*now) == trouble) {
                 Some(Trouble::Unsettled { peer: node }) => {
                     shared.fail(RelayError::Lost { node, kind: Some(std::io::ErrorKind::TimedOut), by: None });
                 }

@@ -28,8 +28,8 @@ pub enum RelayError {
         /// Which nodes.
         nodes: Vec<u32>,
     },
-    /// A node's connection broke, or another node reported that it lost that node. Messages on their way
-    /// through it may be lost.
+    /// No connection leads to a node any more, it has not told what it received on a broken one, or another node
+    /// reported that it lost that node. Messages on their way through it may be lost.
     #[error("node {node} was lost: {}", lost(*.kind, *.by))]
     Lost {
         /// Which node.

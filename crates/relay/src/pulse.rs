@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-/// A peer is lost after this many intervals of silence.
+/// A connection is broken after this many intervals of silence.
 const SILENT_INTERVALS: u32 = 3;
 
 /// When the peer was last heard, and whether this end has to send a heartbeat.
@@ -53,7 +53,7 @@ impl Heartbeat {
         std::mem::take(&mut self.state().is_due)
     }
 
-    /// Handles a timeout. Returns whether the peer is lost.
+    /// Handles a timeout. Returns whether the peer was silent for too long.
     fn wake(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.closed || now < state.next {
@@ -68,7 +68,7 @@ impl Heartbeat {
         false
     }
 
-    /// Waits until the peer is lost. Notifies `writer` when a heartbeat is to be sent.
+    /// Waits until the peer was silent for too long. Notifies `writer` when a heartbeat is to be sent.
     pub(crate) async fn lost(&self, writer: &Notify) {
         loop {
             let next = self.state().next;

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) opened: BTreeMap<ConnectionId, u32>,
     /// Connections of the topology that others have opened.
     pub(crate) greeted: BTreeSet<ConnectionId>,
+    /// By peer, the number of the last link that it has opened again.
+    pub(crate) reopened: BTreeMap<u32, u64>,
     /// Peers to which a direct connection is being opened.
     pub(crate) asking: BTreeSet<u32>,
     /// Direct connections that others opened and that still count.
@@ -101,6 +103,7 @@ impl RelayState {
             inbox: VecDeque::new(),
             opened: BTreeMap::new(),
             greeted: BTreeSet::new(),
+            reopened: BTreeMap::new(),
             asking: BTreeSet::new(),
             accepted: BTreeSet::new(),
             wanted: Wanted::default(),
@@ -155,6 +158,15 @@ impl RelayState {
             && self.config.routes.topology().both_ways()
     }
 
+    /// Whether an error on a connection ends this node: not if the connection is known to be broken, because the other
+    /// end no longer follows the rules on it.
+    pub(crate) fn is_fatal(&self, connection: ConnectionId, error: &RelayError) -> bool {
+        let stops = self.status.borrow().error.is_some();
+        let is_broken = self.config.routes.topology().both_ways()
+            && self.with(|state| state.forwarder.is_broken(connection));
+        stops || !(is_broken || self.is_passing(error))
+    }
+
     /// A connection to a node broke. What was on it takes another route, if there is one; otherwise the node is
     /// lost, and this one fails.
     pub(crate) fn broke(&self, connection: ConnectionId, peer: u32, error: RelayError) {
@@ -194,6 +206,8 @@ impl RelayState {
             Err(refusal @ (Refusal::NoWay { .. } | Refusal::Astray { .. })) => {
                 Err(RelayError::Unroutable(refusal))
             }
+            Err(Refusal::Undelivered { by: node }) => Err(RelayError::Lost { node, kind: None, by: None }),
+            Err(refusal @ Refusal::Receipt { .. }) => Err(RelayError::Rules { node: notice.by, refusal }),
             Err(refusal) => Err(RelayError::Rules { node: peer, refusal }),
         }
     }

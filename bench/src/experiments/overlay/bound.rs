@@ -15,8 +15,8 @@
 
 use lightship_overlay::TrafficMatrix;
 
-/// Rounds of the descent. Each changes the price of each node once.
-const ROUNDS: usize = 2000;
+/// Rounds of the descent. Each changes the prices of all nodes at once.
+const ROUNDS: usize = 600;
 
 /// Forwards for each message of `demand`, at least, if node i has at most `sockets[i]` connections, each used both ways.
 pub(super) fn forwards_min(demand: &TrafficMatrix, sockets: &[usize]) -> f64 {
@@ -31,17 +31,18 @@ pub(super) fn forwards_min(demand: &TrafficMatrix, sockets: &[usize]) -> f64 {
     let mut best = f64::INFINITY;
     for round in 0..ROUNDS {
         best = best.min(dual(&traffic, sockets, &prices));
-        // Towards the price at which as many pairs are worth it as the node has sockets. The step shrinks, because
-        // prices that change together can swing.
-        let step = 1.0 / (1.0 + round as f64 / 50.0);
+        // Towards the price at which as many pairs are worth it as the node has sockets; half of the way, because both
+        // ends of a pair move, and less later, because prices that change together can swing.
+        let step = 0.5 / (1.0 + round as f64 / 200.0);
+        let before = prices.clone();
         for node in 0..nodes {
             let mut worth: Vec<f64> = (0..nodes)
                 .filter(|other| *other != node)
-                .map(|other| traffic[node][other] - prices[other])
+                .map(|other| traffic[node][other] - before[other])
                 .collect();
             worth.sort_by(|a, b| b.total_cmp(a));
             let wanted = worth.get(sockets[node]).copied().unwrap_or(0.0).max(0.0);
-            prices[node] += step * (wanted - prices[node]);
+            prices[node] += step * (wanted - before[node]);
         }
     }
     (1.0 - best.min(1.0)).max(0.0)

@@ -119,7 +119,12 @@ fn sweep_measures_a_grid_and_writes_its_files() {
         assert!(svg.starts_with("<svg"), "{plot}");
     }
     let csv = std::fs::read_to_string(folder.file("grid/netbench.csv")).expect("a table");
-    assert!(csv.starts_with("hosts,seconds,delay_ms,nodelay,connections,message_bytes,"), "{csv}");
+    assert!(
+        csv.starts_with(
+            "hosts,seconds,latency_seconds,both_ways,delay_ms,nodelay,connections,message_bytes,"
+        ),
+        "{csv}"
+    );
     assert_eq!(csv.lines().count(), 5, "{csv}");
     assert!(!folder.file("profiles").exists());
 

@@ -84,11 +84,12 @@ impl Exchange {
     pub(crate) fn leases(self: &Arc<Self>, streams: usize, edge: Option<EdgePlan>) -> (Plan, Vec<Lease>) {
         let wanted = edge.map_or(self.message_bytes_max, |edge| u64::from(edge.message_bytes));
         let wanted = wanted.min(self.message_bytes_max);
+        let least = wanted.max(MESSAGE_BYTES_MIN.min(self.message_bytes_max));
         // Only half of the free memory, because other streams will follow.
         let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2 / streams.max(1) as u64;
         // A smaller window before smaller messages, down to the usual one.
         let window = edge.map_or(WINDOW_BATCHES, |edge| edge.window_batches);
-        let fitting = u32::try_from(free / wanted.max(1)).unwrap_or(u32::MAX);
+        let fitting = u32::try_from(free / least).unwrap_or(u32::MAX);
         let window_batches = window.min(fitting.max(WINDOW_BATCHES));
         let window = u64::from(window_batches);
         let message_bytes = (free / window)

@@ -94,7 +94,7 @@ impl Peer {
         let task = Task { recipient: Recipient::Engine, body, plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame_route(route.as_ref(), e))?;
         let (peer, connection) = (self.clone(), Some(connection));
-        Ok(Reply { peer, connection, route, schema, bytes_wire: 0, direct, _lease: lease })
+        Ok(Reply { peer, connection, route, schema, bytes_wire: 0, direct, lease })
     }
 
     /// For requests of rows: a connection over the overlay, if the stream is to use it; otherwise a guard
@@ -167,10 +167,15 @@ pub(crate) struct Reply {
     /// Its bytes on the wire, set when it ends.
     pub(crate) bytes_wire: u64,
     direct: Option<Direct>,
-    _lease: Option<Lease>,
+    lease: Option<Lease>,
 }
 
 impl Reply {
+    /// Its memory, for a holder that outlives it.
+    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
+        self.lease.take()
+    }
+
     pub(crate) fn is_over_overlay(&self) -> bool {
         self.route.is_some()
     }

@@ -12,6 +12,7 @@ use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
+use super::exchange::Lease;
 use super::peer::Reply;
 use crate::error::{EngineError, Result};
 use crate::stop::{StopFlag, StopGuard};
@@ -54,7 +55,11 @@ struct Open {
 }
 
 /// A stream of another node.
-pub(crate) struct Slot(Mutex<SlotState>);
+pub(crate) struct Slot {
+    state: Mutex<SlotState>,
+    /// Its memory. It is not part of the reply, because a stream that is not polled any more can hold that.
+    lease: Mutex<Option<Lease>>,
+}
 
 enum SlotState {
     Idle(Box<Reply>),
@@ -66,7 +71,7 @@ enum SlotState {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, SlotState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the reply out to read from it; `None` once the query has ended.
@@ -91,7 +96,8 @@ impl Slot {
 
     fn end(&self) {
         let before = std::mem::replace(&mut *self.lock(), SlotState::Ended);
-        drop(before);
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop((before, lease));
     }
 }
 
@@ -185,8 +191,9 @@ impl Queries {
     }
 
     /// Stores what a stream of a query holds.
-    pub(crate) fn keep(&self, query: &Uuid, reply: Reply) -> Arc<Slot> {
-        let slot = Arc::new(Slot(Mutex::new(SlotState::Idle(Box::new(reply)))));
+    pub(crate) fn keep(&self, query: &Uuid, mut reply: Reply) -> Arc<Slot> {
+        let lease = Mutex::new(reply.take_lease());
+        let slot = Arc::new(Slot { state: Mutex::new(SlotState::Idle(Box::new(reply))), lease });
         match self.lock().open.get_mut(query) {
             Some(open) => open.streams.push(Arc::downgrade(&slot)),
             // The query has ended already, so nothing would release it later.

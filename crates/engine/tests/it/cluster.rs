@@ -460,7 +460,9 @@ async fn a_dropped_endless_join_stops_on_all_nodes() {
         // It computes, and has no rows yet.
         assert!(futures::poll!(rows.next()).is_pending());
         drop(rows);
-        tokio::time::timeout(Duration::from_secs(60), free(&nodes)).await.expect("the parts end");
+        let ended = tokio::time::timeout(Duration::from_secs(60), free(&nodes)).await;
+        let loads: Vec<_> = nodes.iter().map(|node| node.engine.cluster_load()).collect();
+        ended.unwrap_or_else(|_| panic!("the parts end: {loads:?}, {sql}"));
     }
     // The threads are free too.
     assert_eq!(count(&nodes[1].query("select * from nation").await.unwrap()), 25);

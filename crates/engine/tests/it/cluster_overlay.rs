@@ -150,8 +150,12 @@ async fn large_messages_go_directly_up_to_the_limit_of_connections() {
         let streams = over_overlay(&nodes[3], LARGE).await;
         assert!(streams.iter().any(|streams| *streams > 0), "{streams:?}");
         assert_eq!(streams.contains(&0), some_directly, "{streams:?}");
-        // Few rows leave the direct connections to others, whatever a message could hold.
-        let streams = over_overlay(&nodes[3], SMALL).await;
+        // Known to be few rows, which leave the direct connections to others, whatever a message could hold.
+        // What is known may change the plan once more.
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams = over_overlay(&nodes[3], SMALL).await;
+        }
         assert!(streams.iter().all(|streams| *streams > 0), "{streams:?}");
     }
 }

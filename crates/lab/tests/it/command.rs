@@ -38,7 +38,7 @@ fn the_exit_code_is_the_commands_or_tells_why_it_did_not_run() {
         (&["--", "/dev/null"], 126),
         (&["--cpu", "c=0.5", "--", "true"], 2),
         (&["--serve", "exit 3", "--port", "9", "--", "true"], 125),
-        (&["--hosts", "27", "--", "true"], 125),
+        (&["--hosts", "65", "--", "true"], 125),
         (&["--link", "lann", "--", "true"], 2),
     ] {
         let output = output(&[&run, words].concat());

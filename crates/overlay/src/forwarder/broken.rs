@@ -14,7 +14,7 @@
 //!
 //! Links used one way do not recover: their ends can't reach each other to agree.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Connection, ConnectionId, Forwarder, Packet, Refusal};
 #[cfg(doc)]
@@ -55,12 +55,13 @@ impl LinkNotice {
     }
 
     /// Later notices of a connection have a higher one.
-    fn age(&self) -> (u64, bool) {
+    fn age(&self) -> Age {
         (self.number, self.received.is_some())
     }
 }
 
 type Key = (u32, u32, bool, bool);
+type Age = (u64, bool);
 
 /// What stands in the way of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,10 @@ pub enum Trouble {
     },
 }
 
+/// Nodes to which an end may have had direct connections that broke.
+const DIRECT_MAX: usize = 256;
+/// Numbers that were drawn for connections and not opened, which are remembered.
+pub(super) const DRAWN_MAX: usize = 64;
 /// Notices of an end that are kept, for connections between the same two nodes. Older ones are of no use: their ends
 /// have agreed, or have failed.
 const NOTICES_MAX: usize = 64;
@@ -88,7 +93,7 @@ pub(super) struct Damage<T> {
     /// have been on a connection that broke.
     notices: BTreeMap<Key, VecDeque<LinkNotice>>,
     /// Notices to send on each connection.
-    untold: BTreeMap<ConnectionId, VecDeque<LinkNotice>>,
+    untold: BTreeMap<ConnectionId, BTreeSet<(Key, Age)>>,
     /// Neighbours of each node over links that are not broken, if any is.
     links: Option<Vec<Vec<u32>>>,
     /// By destination, the hops to it over those links.
@@ -110,14 +115,15 @@ impl<T> Default for Damage<T> {
 }
 
 impl<T> Damage<T> {
-    /// Whether routes over the topology may not exist.
-    pub(super) fn is_any(&self) -> bool {
-        self.links.is_some()
+    /// Whether no link that is left leads to a node.
+    pub(super) fn cuts_off(&mut self, routes: &Routes, node: u32, to: u32) -> bool {
+        self.links.is_some() && self.next_hops(routes, node, to).is_empty()
     }
 
     /// A new neighbour has to know everything.
     pub(super) fn greet(&mut self, connection: ConnectionId) {
-        let all: VecDeque<_> = self.notices.values().flatten().copied().collect();
+        let all: BTreeSet<_> =
+            self.notices.values().flatten().map(|notice| (notice.key(), notice.age())).collect();
         if !all.is_empty() {
             self.untold.insert(connection, all);
         }
@@ -129,11 +135,20 @@ impl<T> Damage<T> {
 
     pub(super) fn next_notice(&mut self, connection: ConnectionId) -> Option<LinkNotice> {
         let untold = self.untold.get_mut(&connection)?;
-        let notice = untold.pop_front();
+        let (key, age) = untold.pop_first()?;
         if untold.is_empty() {
             self.untold.remove(&connection);
         }
-        notice
+        let known = self.notices.get(&key)?;
+        known.binary_search_by_key(&age, LinkNotice::age).ok().map(|place| known[place])
+    }
+
+    /// Whether an end has told of direct connections to too many nodes.
+    fn is_full(&self, notice: &LinkNotice) -> bool {
+        let of_end = (notice.by, 0, false, false)..=(notice.by, u32::MAX, true, true);
+        !notice.topology
+            && !self.notices.contains_key(&notice.key())
+            && self.notices.range(of_end).filter(|((.., topology), _)| !topology).count() >= DIRECT_MAX
     }
 
     /// Stores a notice. Returns false if it is known.
@@ -144,8 +159,13 @@ impl<T> Damage<T> {
             return false;
         }
         known.insert(place, notice);
-        if known.len() > NOTICES_MAX {
-            known.pop_front();
+        if known.len() > NOTICES_MAX
+            && let Some(oldest) = known.pop_front()
+        {
+            let oldest = (oldest.key(), oldest.age());
+            for untold in self.untold.values_mut() {
+                untold.remove(&oldest);
+            }
         }
         if notice.topology {
             self.hops.clear();
@@ -158,8 +178,13 @@ impl<T> Damage<T> {
         let (low, high) = (a.min(b), a.max(b));
         // The node with the lower number opens a link.
         let ends = [(low, high, true, true), (high, low, false, true)];
-        let latest = ends.iter().filter_map(|key| self.notices.get(key)?.back()).map(LinkNotice::age).max();
-        latest.is_some_and(|(_, is_broken)| is_broken)
+        let last = ends.map(|key| self.notices.get(&key).and_then(VecDeque::back).map(LinkNotice::age));
+        // A link that was opened again can be used once both ends have it.
+        match last {
+            [None, None] => false,
+            [Some((number, false)), Some((other, false))] => number != other,
+            _ => true,
+        }
     }
 
     fn links_left(&self, routes: &Routes) -> Option<Vec<Vec<u32>>> {
@@ -200,7 +225,17 @@ impl<T: Clone> Forwarder<T> {
     /// A number for a connection that this node opens.
     pub fn next_number(&mut self) -> u64 {
         self.next_number += 1;
+        self.drawn.insert(self.next_number);
+        if self.drawn.len() > DRAWN_MAX {
+            self.drawn.pop_first();
+        }
         self.next_number
+    }
+
+    /// Whether a connection can still be opened with a number of [`Forwarder::next_number`]: not if the other end
+    /// has accepted it, and has already found it broken.
+    pub fn is_drawn(&self, number: u64) -> bool {
+        self.drawn.contains(&number)
     }
 
     /// Whether a connection has broken.
@@ -278,6 +313,9 @@ impl<T: Clone> Forwarder<T> {
         if !self.recovers() || !is_node(by) || !is_node(peer) || by == peer {
             return Err(impossible);
         }
+        if self.damage.is_full(&notice) {
+            return Err(impossible);
+        }
         if topology && (!all.links(by as usize).contains(&peer) || opened != (by < peer)) {
             return Err(impossible);
         }
@@ -293,8 +331,15 @@ impl<T: Clone> Forwarder<T> {
             link.peer == by && link.direct != topology && link.opened == Opened { here: !opened, number }
         };
         let Some((&broken, link)) = self.connections.iter_mut().find(|(_, link)| is_it(link)) else {
+            if !opened && self.drawn.remove(&number) {
+                // The other end has accepted a connection that this one never had.
+                let (by, peer) = (peer, by);
+                let answer = LinkNotice { by, peer, opened: true, received: Some(0), ..notice };
+                self.tell(answer, None)?;
+                return Ok(None);
+            }
             // If it is new, both ends had closed it, but messages that this end has sent did not arrive.
-            return if is_new { Err(impossible) } else { Ok(None) };
+            return if is_new { Err(Refusal::Undelivered { by }) } else { Ok(None) };
         };
         link.arrived = received;
         if link.broken {
@@ -312,7 +357,7 @@ impl<T: Clone> Forwarder<T> {
         }
         for (id, link) in &self.connections {
             if !link.close_sent && !link.gone && Some(*id) != except {
-                self.damage.untold.entry(*id).or_default().push_back(notice);
+                self.damage.untold.entry(*id).or_default().insert((notice.key(), notice.age()));
                 self.ready.insert(*id);
             }
         }

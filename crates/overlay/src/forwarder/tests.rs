@@ -28,6 +28,8 @@ struct Net {
     torn: Vec<End>,
     /// Links of the topology that have broken and can be opened again.
     down: Vec<(usize, usize)>,
+    /// Links that one end has opened again, and the other end will.
+    half_open: Vec<(End, usize, u64)>,
     rng: Rng,
 }
 
@@ -44,6 +46,7 @@ impl Net {
             forwards: 0,
             torn: Vec::new(),
             down: Vec::new(),
+            half_open: Vec::new(),
             rng: Rng::with_seed(seed),
         };
         for node in 0..nodes {
@@ -171,7 +174,9 @@ impl Net {
         let other = self.wires[&(node, id)].0;
         let is_closing =
             [(node, id), other].into_iter().any(|(node, id)| self.nodes[node].connections[&id].closing);
-        let is_whole = self.down.is_empty() && self.nodes.iter().all(|node| node.broken_links() == 0);
+        let is_whole = self.down.is_empty()
+            && self.half_open.is_empty()
+            && self.nodes.iter().all(|node| node.broken_links() == 0);
         if is_closing || !(is_direct || is_whole) {
             return;
         }
@@ -205,11 +210,25 @@ impl Net {
             self.down.push((low, high));
             return false;
         }
+        // The other end accepts it first.
         let number = self.nodes[low].next_number();
-        let opened = |here| Opened { here, number };
-        let mine = self.nodes[low].reopen(high as u32, opened(true)).expect("there is a route");
-        let theirs = self.nodes[high].reopen(low as u32, opened(false)).expect("there is a route");
-        self.join((low, mine), (high, theirs));
+        let opened = Opened { here: false, number };
+        let theirs = self.nodes[high].reopen(low as u32, opened).expect("there is a route");
+        self.half_open.push(((high, theirs), low, number));
+        true
+    }
+
+    /// The end that opens a link again gets the answer, or not: then the other end finds it broken.
+    fn answer(&mut self) -> bool {
+        let Some(((high, theirs), low, number)) = self.half_open.pop() else { return false };
+        if self.rng.bool() && self.nodes[low].is_drawn(number) {
+            let opened = Opened { here: true, number };
+            let mine = self.nodes[low].reopen(high as u32, opened).expect("there is a route");
+            self.join((low, mine), (high, theirs));
+        } else {
+            self.torn.push((high, theirs));
+            self.down.push((low, high));
+        }
         true
     }
 
@@ -219,6 +238,7 @@ impl Net {
             0 => self.tear(),
             1..4 => drop(self.notice()),
             4 => drop(self.mend()),
+            5..8 => drop(self.answer()),
             _ => self.step(),
         }
     }
@@ -249,7 +269,7 @@ impl Net {
             for end in ends {
                 goes_on |= self.transmit(end) | self.deliver(end);
             }
-            goes_on |= self.consume() | self.notice() | self.mend();
+            goes_on |= self.consume() | self.notice() | self.mend() | self.answer();
         }
     }
 

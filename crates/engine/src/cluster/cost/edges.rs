@@ -98,7 +98,7 @@ impl Prediction<'_> {
         let rows = rows / from.len().max(1) as f64 / readers as f64;
         let row_bytes = before.map_or(estimate.row_bytes() * CODED, |sent| sent.row_bytes);
         let bytes = rows * row_bytes;
-        let plan = self.sizes(rows, estimate.row_bytes(), (from, to));
+        let plan = self.sizes(rows, estimate.row_bytes(), before.is_some(), (from, to));
         let production = before.map_or(0.0, |sent| sent.row_seconds * rows);
         for sender in from {
             for receiver in to.iter().filter(|receiver| *receiver != sender) {
@@ -130,11 +130,21 @@ impl Prediction<'_> {
 
     /// The sizes of messages and windows for streams of an edge with this many rows: messages as large as there are rows
     /// for, and a window that hides the round trip, by the model of transfers (`docs/cost-model.md`).
-    fn sizes(&self, rows: f64, row_bytes: f64, (from, to): (&[String], &[String])) -> EdgePlan {
+    fn sizes(
+        &self,
+        rows: f64,
+        row_bytes: f64,
+        is_known: bool,
+        (from, to): (&[String], &[String]),
+    ) -> EdgePlan {
         let streams = self.partitions.max(1) as f64;
         // Both are batches of rows in memory, as the encoder counts them.
         let bytes = rows * row_bytes / streams;
         let most = self.exchange.message_bytes_max();
+        if !is_known {
+            // An estimate that is too low would make many small messages of a large edge.
+            return EdgePlan { message_bytes: most as u32, window_batches: WINDOW_BATCHES };
+        }
         let message_bytes = ((bytes * ROOM) as u64).clamp(1, most);
         let usual = EdgePlan { message_bytes: message_bytes as u32, window_batches: WINDOW_BATCHES };
         let links = to.iter().flat_map(|to| from.iter().filter_map(|from| self.snapshot.link(from, to)));
