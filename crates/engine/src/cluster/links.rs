@@ -38,8 +38,8 @@ const SMALL_MESSAGES: u32 = 32;
 const SMALL_BYTES: u32 = 64;
 /// Bytes of the large messages, one after the other until one takes long enough.
 const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
-/// Large messages of each size; the fastest counts.
-const LARGE_MESSAGES: u32 = 3;
+/// Messages of up to this size are sent twice, and the faster one counts. Larger ones would burden the link.
+const REPEATED_BYTES: u32 = 1 << 20;
 /// Enough to tell the rate from the cost of a message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows of fewer bytes say nothing of the link.
@@ -225,7 +225,7 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     for bytes in LARGE_BYTES {
         let mut took = probe(1, bytes).await?;
         // A busy processor makes a message late, and never early.
-        for _ in 1..LARGE_MESSAGES {
+        if bytes <= REPEATED_BYTES {
             took = took.min(probe(1, bytes).await?);
         }
         let more = took.saturating_sub(before.1);
