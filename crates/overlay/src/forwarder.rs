@@ -82,7 +82,7 @@ pub struct Packet<T> {
     pub resent: bool,
 }
 
-/// A slot in a queue. [`Forwarder::left`] returns it.
+/// A slot in a queue. [`Forwarder::consumed`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSlot {
     connection: ConnectionId,
@@ -411,7 +411,7 @@ impl<T: Clone> Forwarder<T> {
     }
 
     /// Handles a received message. A message for this node is returned: consume it, then call
-    /// [`Forwarder::left`]. Any other message is queued for forwarding.
+    /// [`Forwarder::consumed`]. Any other message is queued for forwarding.
     ///
     /// # Errors
     /// [`Refusal::NoWay`].
@@ -421,7 +421,7 @@ impl<T: Clone> Forwarder<T> {
         {
             if link.broken {
                 // The other end was told that it has not arrived, and sends it by another route.
-                self.release(slot);
+                self.consumed(slot);
                 return Ok(None);
             }
             link.received += 1;
@@ -500,7 +500,7 @@ impl<T: Clone> Forwarder<T> {
             match packet.slot {
                 Some(slot) => {
                     self.counts.forwarded += 1;
-                    self.release(slot);
+                    self.consumed(slot);
                 }
                 None => {
                     self.own_queued = self.own_queued.saturating_sub(1);
@@ -512,12 +512,8 @@ impl<T: Clone> Forwarder<T> {
         Some(Frame::Message(Packet { hops: packet.hops + 1, ..packet }))
     }
 
-    /// Releases the slot of a message that was consumed here.
-    pub fn consumed(&mut self, slot: QueueSlot) {
-        self.release(slot);
-    }
-
-    fn release(&mut self, QueueSlot { connection, class }: QueueSlot) {
+    /// Releases the slot of a message that was consumed here or has left.
+    pub fn consumed(&mut self, QueueSlot { connection, class }: QueueSlot) {
         let Some(link) = self.connections.get_mut(&connection) else { return };
         link.held[class] = link.held[class].saturating_sub(1);
         link.owed[class] += 1;
@@ -612,7 +608,7 @@ impl<T: Clone> Forwarder<T> {
                 return route.map(|_| ());
             }
             if let Some(slot) = packet.slot.take() {
-                self.release(slot);
+                self.consumed(slot);
                 self.detached += 1;
             }
             (packet.hops, packet.resent) = (0, true);

@@ -400,7 +400,7 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
             (Ok(()), Some(written)) => written,
             (Ok(()), None) => write.await,
             (Err(error), None) if shared.is_fatal(connection, &error) => {
-                // The peer is told why this node ends.
+                // The writer still sends the peer the reason why this node ends.
                 let _ = write.await;
                 Err(error)
             }

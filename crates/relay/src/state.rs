@@ -148,7 +148,7 @@ impl RelayState {
     }
 
     /// Whether an error ended a connection only: the other node may live, and there may be other routes to it.
-    pub(crate) fn is_passing(&self, error: &RelayError) -> bool {
+    fn is_passing(&self, error: &RelayError) -> bool {
         let stops = {
             let status = self.status.borrow();
             status.closing || status.error.is_some()

@@ -73,8 +73,8 @@ struct ShowArgs {
 /// Show what was measured of the links between the nodes
 ///
 /// Each node measures what it receives from each other node: when they meet, and again after a minute
-/// or, while queries run, after some minutes. Rows of queries that arrive faster count at once. Plans of queries depend on it. Any client
-/// gets the same in SQL: select * from cluster.links.
+/// or, while queries run, after some minutes. Rows of queries that arrive faster count at once. Plans of
+/// queries depend on it. Any client gets the same in SQL: select * from cluster.links.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship cluster links lightship://localhost

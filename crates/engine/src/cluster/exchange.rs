@@ -14,7 +14,7 @@ use super::edge_plans::EdgePlan;
 /// Batches of a stream that may be in flight or unconsumed: one travels while the other is read.
 pub(crate) const WINDOW_BATCHES: u32 = 2;
 /// The smallest message size. A stream needs memory for two.
-pub(crate) const MESSAGE_BYTES_MIN: u64 = 64 << 10;
+const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 /// Schemas whose encoders are kept. The state of one column can take 200 KB.
 const SCHEMAS_MAX: usize = 16;
 
@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
 pub(crate) struct Lease {
     exchange: Arc<Exchange>,
     bytes: u64,
-    /// Bytes that a message is expected to have.
+    /// Bytes that a message has room for, by the plan of its edge.
     pub(crate) message_bytes: u32,
 }
 
@@ -84,18 +84,16 @@ impl Exchange {
     pub(crate) fn leases(self: &Arc<Self>, streams: usize, edge: Option<EdgePlan>) -> (Plan, Vec<Lease>) {
         let wanted = edge.map_or(self.message_bytes_max, |edge| u64::from(edge.message_bytes));
         let wanted = wanted.min(self.message_bytes_max);
-        let least = wanted.max(MESSAGE_BYTES_MIN.min(self.message_bytes_max));
+        // A lease is never smaller than the smallest message.
+        let most = wanted.max(MESSAGE_BYTES_MIN.min(self.message_bytes_max));
         // Only half of the free memory, because other streams will follow.
         let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2 / streams.max(1) as u64;
         // A smaller window before smaller messages, down to the usual one.
         let window = edge.map_or(WINDOW_BATCHES, |edge| edge.window_batches);
-        let fitting = u32::try_from(free / least).unwrap_or(u32::MAX);
+        let fitting = u32::try_from(free / most).unwrap_or(u32::MAX);
         let window_batches = window.min(fitting.max(WINDOW_BATCHES));
         let window = u64::from(window_batches);
-        let message_bytes = (free / window)
-            .max(MESSAGE_BYTES_MIN)
-            .min(wanted.max(MESSAGE_BYTES_MIN))
-            .min(self.message_bytes_max);
+        let message_bytes = (free / window).max(MESSAGE_BYTES_MIN).min(most);
         let plan = Plan {
             batch_bytes: message_bytes as u32,
             message_bytes: message_bytes as u32,

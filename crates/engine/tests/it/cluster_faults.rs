@@ -199,8 +199,8 @@ async fn a_client_that_stops_reading_does_not_hold_up_others() {
         let got = three.nodes[round % 3].query(COUNT).await.unwrap();
         assert_eq!(difference(&expected, &got, Order::Kept), None);
     }
-    // The query is still held for the client. Of more than a hundred megabytes, only a few have been sent, besides
-    // what measures the link.
+    // The query still waits for the client. Its result has more than a hundred megabytes, of which only a few were sent.
+    // Measurements of the link count too.
     let load = three.nodes[0].engine.cluster_load();
     assert!(load.parts > 0 && load.exchange_bytes > 0, "{load:?}");
     let came = proxy.answered_bytes() - before;

@@ -89,8 +89,8 @@ const NOTICES_MAX: usize = 64;
 /// What a node knows of broken connections, its own and those of others.
 #[derive(Debug)]
 pub(super) struct Damage<T> {
-    /// The last notices of each end, in order. All of them are told to each new neighbour, because a notice may itself
-    /// have been on a connection that broke.
+    /// The last notices of each end, in order. A new neighbour gets all of them, because the connection that carried
+    /// a notice may have broken too.
     notices: BTreeMap<Key, VecDeque<LinkNotice>>,
     /// Notices to send on each connection.
     untold: BTreeMap<ConnectionId, BTreeSet<(Key, Age)>>,

@@ -142,7 +142,7 @@ async fn a_node_whose_links_all_break_is_named() {
     }
 }
 
-/// No end of the connection is told that nothing arrives any more.
+/// The connection stays open at both ends, but nothing arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_carries_nothing_is_routed_around() {
     let brief = |config: &mut Config| config.ping_interval = Duration::from_millis(100);

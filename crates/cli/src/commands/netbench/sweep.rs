@@ -32,7 +32,7 @@ use crate::error::CliError;
   lightship netbench sweep db.example --connections 2,4,8 \\
       --message-bytes 256..1MiB --seconds 0.5
   lightship netbench sweep 10.2.1.1 10.2.1.2 --output two-hosts --keep
-  lightship netbench sweep 10.2.1.1 10.2.1.2 --both-ways --start \
+  lightship netbench sweep 10.2.1.1 10.2.1.2 --both-ways --start \\
       'ssh {host} lightship netbench serve --listen 0.0.0.0:{port} --until-eof'
   lightship netbench sweep --config grid.toml
 
