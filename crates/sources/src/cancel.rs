@@ -68,7 +68,7 @@ pub(crate) fn send(target: String, request: impl Future<Output = Result<(), Stri
         tracing::info!(target, reason, "a statement could not be cancelled");
         let mut state = REGISTRY.state();
         if state.failures.len() < FAILURES_MAX {
-            state.failures.push(format!("the cancel request to {target} could not be sent: {reason}"));
+            state.failures.push(format!("a statement of {target} could not be cancelled: {reason}"));
         }
     };
     let Ok(runtime) = Handle::try_current() else { return failed(&target, "the process is ending") };
@@ -90,7 +90,7 @@ pub async fn cancels_sent(timeout: Duration) -> Vec<String> {
     let mut failures = std::mem::take(&mut state.failures);
     if in_time.is_err() {
         failures.extend(state.open.values().take(FAILURES_MAX).map(|target| {
-            format!("the cancel request to {target} was not accepted within {} s", timeout.as_secs_f32())
+            format!("{target} has not ended a cancelled statement within {} s", timeout.as_secs_f32())
         }));
     }
     failures.into_iter().map(|failure| format!("{failure}; the statement may still run there")).collect()

@@ -12,15 +12,17 @@ mod statements;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
+use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
-use self::dial::{cant_connect, dial, request_cancel};
+use self::dial::{cant_connect, dial, end_session};
 use super::config::Config;
 use super::message::{Frame, MessageHeader, Parser, ServerError};
 use crate::cancel;
@@ -347,7 +349,10 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Closing the socket is not enough: the server notices it only when it writes.
         if let (1.., Some(key)) = (self.unfinished, self.key) {
-            cancel::send(self.target(), request_cancel(self.config.clone(), key));
+            let socket = mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
+            let permit = self.permit.take();
+            let ended = end_session(self.config.clone(), key, socket);
+            cancel::send(self.target(), ended.inspect(|_| drop(permit)));
         }
     }
 }

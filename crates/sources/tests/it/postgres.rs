@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -18,6 +18,9 @@ use lightship_sources::{
     Destination, ReadOptions, Result, Rows, Scan, Source, SourceError, TableName, TableWrite, WriteMode,
 };
 use lightship_testkit::postgres::Postgres;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// One server for the tests that leave its settings alone. Tests name their tables differently.
 pub(crate) fn server() -> &'static Postgres {
@@ -355,19 +358,76 @@ async fn a_dropped_stream_cancels_the_query() {
     let source = source().await;
     let sql = "SELECT /* dropped_query */ pg_sleep(600) UNION ALL SELECT pg_sleep(600)";
     let rows = source.query(sql, &ReadOptions::default()).await.unwrap();
-    let running =
-        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%dropped_query%' AND pid <> pg_backend_pid()
-                   AND state = 'active'";
-    let until = async |count: &str| {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while server().psql(running).trim() != count {
-            assert!(std::time::Instant::now() < deadline, "not {count}");
-            tokio::task::yield_now().await;
-        }
-    };
-    until("1").await;
+    until_running("dropped_query", 1).await;
     drop(rows);
-    until("0").await;
+    until_running("dropped_query", 0).await;
+}
+
+/// Waits until the server runs `count` statements that contain `name`.
+async fn until_running(name: &str, count: usize) {
+    let running = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%{name}%' AND pid <> pg_backend_pid() \
+         AND state = 'active'"
+    );
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server().psql(&running).trim() != count.to_string() {
+        assert!(Instant::now() < deadline, "not {count}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A cancel request has a connection of its own, so it may arrive before the statement does.
+#[tokio::test]
+async fn a_cancel_request_that_overtakes_the_query_is_repeated() {
+    // Execute, with the portal "" and all its rows.
+    const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (far, near) = (server().port(), listener.local_addr().unwrap().port());
+    let uri = server().uri().replace(&far.to_string(), &near.to_string());
+    let (held, arrived) = watch::channel(false);
+    let (requests, mut requested) = watch::channel(0);
+    let asked = requested.clone();
+    let relay = tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = TcpStream::connect(("127.0.0.1", far)).await.unwrap();
+            let (held, requests, mut asked) = (held.clone(), requests.clone(), asked.clone());
+            tokio::spawn(async move {
+                let ((mut asks, mut gets), (mut answers, mut takes)) =
+                    (client.into_split(), server.into_split());
+                let up = async {
+                    let mut buffer = vec![0; 64 << 10];
+                    while let Ok(length @ 1..) = asks.read(&mut buffer).await {
+                        let sent = &buffer[..length];
+                        if sent.windows(EXECUTE.len()).any(|part| part == EXECUTE) {
+                            held.send_replace(true);
+                            asked.wait_for(|count| *count > 0).await.unwrap();
+                        }
+                        takes.write_all(sent).await.unwrap();
+                    }
+                    let _ = takes.shutdown().await;
+                };
+                let down = async {
+                    let sent = tokio::io::copy(&mut answers, &mut gets).await;
+                    let _ = gets.shutdown().await;
+                    // To cancel requests, PostgreSQL answers only whether it has TLS.
+                    if matches!(sent, Ok(0 | 1)) {
+                        requests.send_modify(|count| *count += 1);
+                    }
+                };
+                tokio::join!(up, down);
+            });
+        }
+    });
+    let source = PostgresSource::connect(&uri).await.unwrap();
+    let sql = "SELECT /* overtaken_query */ pg_sleep(600)";
+    let rows = source.query(sql, &streams(1)).await.unwrap();
+    arrived.clone().wait_for(|arrived| *arrived).await.unwrap();
+    drop(rows);
+    let again = requested.wait_for(|count| *count > 1);
+    drop(tokio::time::timeout(Duration::from_secs(20), again).await.expect("a second request"));
+    until_running("overtaken_query", 0).await;
+    relay.abort();
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! cancel a statement.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures::future::BoxFuture;
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::super::config::{Config, Host, SslMode};
@@ -17,8 +18,10 @@ use crate::bulk::Bulk;
 use crate::tls::{self, Socket, Verify};
 use crate::{Result, SourceError};
 
-/// How long the server may take to accept a cancel request.
+/// How long the server may take to end a session whose statement is cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// When a cancel request is first repeated; the time doubles with each request.
+const CANCEL_AGAIN: Duration = Duration::from_millis(100);
 
 /// Connects to the server, with encryption as `sslmode` requires. Boxed, because
 /// the futures of TLS handshakes are large.
@@ -73,26 +76,49 @@ pub(super) fn dial<'a>(
     })
 }
 
-/// Asks the server to cancel the statement of one connection. The outcome shows on that connection
-/// only.
-pub(super) async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
+/// Ends the session of `socket`, on which a statement may still run: cancels the statement, and waits until
+/// the server has closed the connection. A cancel request that comes before the server has read the
+/// statement, or between two of them, does nothing, so it is repeated.
+///
+/// # Errors
+/// If the server can't be asked, or the session has not ended after [`CANCEL_TIMEOUT`]. Then the statement may
+/// still run.
+pub(super) async fn end_session(
+    config: Arc<Config>,
+    key: (i32, i32),
+    socket: Box<dyn Socket>,
+) -> Result<(), String> {
+    let (mut read, mut write) = tokio::io::split(socket);
     let work = async {
-        let mut socket = dial(&config, &Arc::default()).await.map_err(|e| e.to_string())?;
-        let mut request = BytesMut::new();
-        frontend::cancel_request(process, secret, &mut request);
-        let sent = async {
-            socket.write_all(&request).await?;
-            socket.flush().await
-        };
-        sent.await.map_err(|e| e.to_string())?;
-        // The server closes the connection once it has passed the request on; how does not matter.
-        let _ = socket.read_u8().await;
-        Ok(())
+        // The server closes the connection when it reads the end. It does not read while it waits for someone
+        // to take its rows. How the connection ends does not matter.
+        let mut ignored = sink();
+        let mut ended = pin!(async { tokio::join!(write.shutdown(), copy(&mut read, &mut ignored)) });
+        let mut wait = CANCEL_AGAIN;
+        loop {
+            request_cancel(&config, key).await.map_err(|e| e.to_string())?;
+            if tokio::time::timeout(wait, &mut ended).await.is_ok() {
+                return Ok(());
+            }
+            wait *= 2;
+        }
     };
     match tokio::time::timeout(CANCEL_TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => Err(format!("no answer within {} s", CANCEL_TIMEOUT.as_secs())),
+        Err(_) => Err(format!("its session has not ended within {} s", CANCEL_TIMEOUT.as_secs())),
     }
+}
+
+/// Asks the server to cancel what one connection runs now, if anything.
+async fn request_cancel(config: &Config, (process, secret): (i32, i32)) -> io::Result<()> {
+    let mut socket = dial(config, &Arc::default()).await.map_err(io::Error::other)?;
+    let mut request = BytesMut::new();
+    frontend::cancel_request(process, secret, &mut request);
+    socket.write_all(&request).await?;
+    socket.flush().await?;
+    // The server closes the connection once it has passed the request on; how does not matter.
+    let _ = socket.read_u8().await;
+    Ok(())
 }
 
 pub(super) fn cant_connect(config: &Config, reason: String, source: Option<io::Error>) -> SourceError {
