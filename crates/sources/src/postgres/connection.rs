@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use futures::FutureExt;
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use self::dial::{cant_connect, dial, end_session};
 use super::config::Config;
@@ -349,7 +349,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Closing the socket is not enough: the server notices it only when it writes.
         if let (1.., Some(key)) = (self.unfinished, self.key) {
-            let socket = mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
+            let mut socket: Box<dyn Socket> = mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
+            // A server that waits for rows of a COPY ends the session now, even if the runtime is blocked.
+            let _ = socket.shutdown().now_or_never();
             let permit = self.permit.take();
             let ended = end_session(self.config.clone(), key, socket);
             cancel::send(self.target(), ended.inspect(|_| drop(permit)));
