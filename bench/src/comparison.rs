@@ -36,7 +36,8 @@ impl Comparison<'_> {
     pub(crate) fn run(mut self, settings: &Settings, place: &Case) -> Result<Vec<Run>> {
         self.contenders.retain(|contender| settings.wants(&contender.name));
         let mut runs = Vec::new();
-        for round in 0..=settings.rounds {
+        let first = u32::from(settings.quick);
+        for round in first..=settings.rounds() {
             for contender in &mut self.contenders {
                 let limited = contender.rounds_max != u32::MAX;
                 if round > contender.rounds_max || (round == 0 && limited) {
@@ -46,7 +47,8 @@ impl Comparison<'_> {
                 let shown = self.figures.iter().zip(&values);
                 let shown: Vec<_> =
                     shown.map(|(figure, v)| format!("{} {v:.*}", figure.name, figure.digits)).collect();
-                let what = if round == 0 { "warm-up".into() } else { format!("{round}/{}", settings.rounds) };
+                let what =
+                    if round == 0 { "warm-up".into() } else { format!("{round}/{}", settings.rounds()) };
                 eprintln!("{place}{what} {}: {}", contender.name, shown.join(", "));
                 if round > 0 {
                     let (place, contender) = (place.clone(), contender.name.clone());

@@ -8,6 +8,7 @@
 //!
 //! A report draws no conclusions: it shows targets beside the figures, whether they are met or not.
 
+mod all;
 mod comparison;
 mod data;
 mod experiments;
@@ -42,8 +43,8 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 #[command(after_long_help = "Examples:
   bench memory-to-arrow                          as published
   bench peers --link wan --only lightship flight one link, some contenders; other results are kept
-  bench codecs --rounds 1 --scale 0.01 --results /tmp/trial
-                                                 a quick trial: does it run at all?
+  bench codecs --quick                           a trial: does it run at all?
+  bench all --quick                              all of them
 
 A run replaces the earlier figures of its contenders at the same place and scale, and all
 figures of that place at any other scale. Only contenders of one run can be compared
@@ -83,10 +84,14 @@ enum Command {
     ChunkSize(Settings),
     /// Encodings by column on one core: bytes, encoding, decoding
     Columns(Settings),
+    /// The same for the wide tables
+    ColumnsWide(Settings),
     /// Encodings by Arrow type on one core: bytes, encoding, decoding
     Types(Settings),
     /// Layouts of text, by width
     Strings(Settings),
+    /// The same, each compressed with LZ4 and with Zstandard
+    StringsCompressed(Settings),
     /// Layouts of NULL, by the share of NULL
     Nulls(Settings),
     /// The same rows as Protocol Buffers
@@ -134,6 +139,8 @@ enum Command {
     UsageCost(Settings),
     /// memory-to-arrow, postgres-to-arrow, fetch-memory and round-trip
     Transfer(Settings),
+    /// Every benchmark, each in a process of its own
+    All(all::All),
     /// One process of a benchmark
     #[command(hide = true, subcommand)]
     Part(Box<parts::Part>),
@@ -161,8 +168,10 @@ fn run(command: Command) -> Result<()> {
         Command::Codecs(settings) => codecs::run(&settings),
         Command::ChunkSize(settings) => chunk_size::run(&settings),
         Command::Columns(settings) => columns::run(&settings),
+        Command::ColumnsWide(settings) => columns::wide(&settings),
         Command::Types(settings) => types::run(&settings),
         Command::Strings(settings) => strings::run(&settings),
+        Command::StringsCompressed(settings) => strings::compressed(&settings),
         Command::Nulls(settings) => nulls::run(&settings),
         Command::Protobuf(settings) => protobuf::run(&settings),
         Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
@@ -191,6 +200,7 @@ fn run(command: Command) -> Result<()> {
             fetch_memory::run(&settings)?;
             round_trip::run(&settings)
         }
+        Command::All(all) => all.run(),
         Command::Part(part) => parts::run(*part),
     }
 }

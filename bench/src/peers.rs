@@ -78,6 +78,7 @@ pub(crate) struct Tool {
 pub(crate) const NETCAT: Tool = Tool { program: "nc.openbsd", package: "netcat-openbsd" };
 pub(crate) const LZ4: Tool = Tool { program: "lz4", package: "lz4" };
 pub(crate) const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
+pub(crate) const XZ: Tool = Tool { program: "xz", package: "xz-utils" };
 pub(crate) const PSQL: Tool = Tool { program: "psql", package: "postgresql-client" };
 pub(crate) const PGLOADER: Tool = Tool { program: "pgloader", package: "pgloader" };
 pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };

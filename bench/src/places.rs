@@ -26,6 +26,11 @@ pub(crate) fn results() -> PathBuf {
     root().join("docs/results")
 }
 
+/// Where the pages of trials are.
+pub(crate) fn quick() -> PathBuf {
+    data().join("quick")
+}
+
 /// The measured command, built beside this program.
 pub(crate) fn lightship() -> Result<PathBuf> {
     built("lightship", "lightship-cli")

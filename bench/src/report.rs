@@ -84,7 +84,7 @@ impl Report<'_> {
     pub(crate) fn publish(&self) -> Result<()> {
         let section = self.section();
         writeln!(std::io::stdout(), "{section}")?;
-        let folder = &self.settings.results;
+        let folder = &self.settings.results();
         put(folder, self.page, self.name, &section)?;
         for (index, (svg, _)) in self.plots.iter().enumerate() {
             fs::write(folder.join(self.plot_file(index)), svg)?;

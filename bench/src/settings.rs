@@ -12,7 +12,7 @@ use crate::{Result, places};
 pub(crate) struct Settings {
     /// How often each contender runs, after one warm-up run that is not counted.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
+    rounds: u32,
     /// Only over these links, by name or as `100mbit,25ms`; earlier results of other links are kept.
     #[arg(long = "link", value_name = "LINK", num_args = 1..)]
     links: Vec<String>,
@@ -30,10 +30,17 @@ pub(crate) struct Settings {
     /// An earlier build of this program, whose nodes are a further contender (`shuffle`).
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) before: Option<PathBuf>,
+    /// A trial: one round without warm-up, a hundredth of the rows, fewer cases; results go to target/bench/quick.
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// Folder for results. Use another one for trials, to keep the published results.
-    #[arg(long, value_name = "DIR", default_value_os_t = places::results())]
-    pub(crate) results: PathBuf,
+    /// [default: docs/results, or target/bench/quick with --quick]
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
 }
+
+/// The scale with `--quick`.
+const QUICK_SCALE: f64 = 0.01;
 
 fn scale(text: &str) -> Result<f64, String> {
     let scale: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
@@ -41,9 +48,31 @@ fn scale(text: &str) -> Result<f64, String> {
 }
 
 impl Settings {
-    /// The links of `--link`, or `usual`.
+    /// How often each contender runs, after the warm-up run.
+    pub(crate) fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    /// The folder for results.
+    pub(crate) fn results(&self) -> PathBuf {
+        self.results.clone().unwrap_or_else(|| if self.quick { places::quick() } else { places::results() })
+    }
+
+    /// All of `cases`, or the first and the last with `--quick`.
+    pub(crate) fn cases<'a, T>(&self, cases: &'a [T]) -> Vec<&'a T> {
+        let last = cases.len().saturating_sub(1);
+        cases
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !self.quick || [0, last].contains(at))
+            .map(|(_, case)| case)
+            .collect()
+    }
+
+    /// The links of `--link`, or `usual`, of which `--quick` takes the first.
     pub(crate) fn links(&self, usual: &[&str]) -> Vec<String> {
         if self.links.is_empty() {
+            let usual = if self.quick { &usual[..1] } else { usual };
             usual.iter().map(ToString::to_string).collect()
         } else {
             self.links.clone()
@@ -61,7 +90,7 @@ impl Settings {
 
     /// The scale of `--scale`, or `usual`.
     pub(crate) fn scale_or(&self, usual: f64) -> f64 {
-        self.scale.unwrap_or(usual)
+        self.scale.unwrap_or(if self.quick { usual.min(QUICK_SCALE) } else { usual })
     }
 
     /// Whether `--only` selects a contender of this name.
@@ -81,7 +110,7 @@ impl Settings {
 
     /// The options as text, to run the same again.
     pub(crate) fn arguments(&self) -> String {
-        let mut words = vec![format!("--rounds {}", self.rounds)];
+        let mut words = vec![if self.quick { "--quick".into() } else { format!("--rounds {}", self.rounds) }];
         if !self.links.is_empty() {
             words.push(format!("--link {}", self.links.join(" ")));
         }

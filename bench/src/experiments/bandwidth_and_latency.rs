@@ -63,7 +63,7 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
     let load = report::load();
     let peers = Peers::install()?;
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, sweep.name, sweep.dimension, OVER_A_LINK)?;
+    let mut results = Results::open(&settings.results(), sweep.name, sweep.dimension, OVER_A_LINK)?;
     let mut versions = peers::versions(&["pyarrow", "psycopg"]);
     let all: Vec<_> = sweep.links.iter().map(|(_, link)| *link).collect();
     let wanted = settings.links(&all);

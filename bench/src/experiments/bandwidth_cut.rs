@@ -126,7 +126,7 @@ fn report(results: &Results) -> Vec<String> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "data"], FIGURES)?;
     let course = LinkedHosts::open(&lab, "lan")?;
     for data in Data::ALL {
         measure(settings, &course, data, settings.scale_or(1.0), &mut results)?;

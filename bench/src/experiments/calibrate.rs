@@ -77,9 +77,9 @@ fn measure(
     let values = vec![course.link.clone(), name.to_owned()];
     let place = Case { values, scale, note: course.measured.clone() };
     let mut runs = Vec::new();
-    for round in 1..=settings.rounds {
+    for round in 1..=settings.rounds() {
         let values = calibrate(course, uri)?;
-        eprintln!("{place}{round}/{}: {values:.2?}", settings.rounds);
+        eprintln!("{place}{round}/{}: {values:.2?}", settings.rounds());
         runs.push(Run { place: place.clone(), contender: CALIBRATE.into(), round, values });
     }
     results.add(runs)
@@ -149,7 +149,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     built()?;
     let peers = Peers::install()?;
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "endpoint"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "endpoint"], FIGURES)?;
     for link in settings.links(&["local", "fast", "lan", "wan", "slow"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         let scale = settings.scale_or(if link == "slow" { 0.02 } else { 0.1 });

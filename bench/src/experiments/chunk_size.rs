@@ -9,7 +9,7 @@ use crate::data::{Data, DataFile};
 use crate::links::LinkedHosts;
 use crate::plot::{Axis, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Case, Figure, Results};
+use crate::results::{Case, Figure, Results, Summary};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -18,10 +18,12 @@ const FIGURES: &[Figure] = &[
     Figure { name: "MB/s of Arrow", digits: 0, range: true },
     Figure { name: "wire MB", digits: 1, range: false },
 ];
+const WIRE: usize = 1;
 /// The paper's range, from 2 KB to 100 MB.
 const MESSAGE_BYTES: [u32; 9] =
     [2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000];
-const CODECS: [&str; 2] = ["none", "light+lz4"];
+const PLAIN: &str = "none";
+const CODECS: [&str; 3] = [PLAIN, "light+lz4", "light+zstd"];
 
 /// Rows of a batch that is larger than the largest message, so that messages reach their maximum size.
 fn batch_rows(course: &LinkedHosts, file: &DataFile) -> Result<usize> {
@@ -41,7 +43,7 @@ fn measure(settings: &Settings, course: &LinkedHosts, data: Data, results: &mut 
         let scale = settings.scale_over(&course.link) * share(sizes[0]);
         let file = data.file(scale)?;
         let memory = MemoryServer::start_with(course, &file, batch_rows(course, &file)?)?;
-        for size in sizes {
+        for size in settings.cases(sizes) {
             let (memory, size) = (&memory, size.to_string());
             let contenders = CODECS.into_iter().map(|codec| {
                 let size = size.clone();
@@ -66,31 +68,46 @@ fn panels(results: &Results) -> Vec<[String; 2]> {
     both.filter(there).map(|place| place.map(ToOwned::to_owned)).collect()
 }
 
-fn plot(results: &Results) -> Result<String> {
+/// Bytes of the messages without compression over those with it.
+fn ratio(results: &Results, place: &[&str], codec: &str) -> Summary {
+    let bytes = |codec: &str| results.summary(place, codec, WIRE).median;
+    Summary::of(std::iter::once(bytes(PLAIN) / bytes(codec)))
+}
+
+/// Plots a quantity of each codec by the size of messages, with a panel for each of the places.
+fn plot(
+    results: &Results,
+    places: Vec<[String; 2]>,
+    codecs: &[&str],
+    axis: &str,
+    of: impl Fn(&[&str], &str) -> Summary,
+) -> Result<String> {
     let panel = |[link, data]: [String; 2]| {
-        let series = |codec: &str| {
-            let point = |size: &str| {
-                let x = size.parse().unwrap_or(f64::NAN);
-                (x, results.summary(&[&link, &data, size], codec, 0))
-            };
-            Series { name: codec.into(), points: results.values(2).into_iter().map(point).collect() }
+        let series = |codec: &&str| {
+            let point = |size: &str| (size.parse().unwrap_or(f64::NAN), of(&[&link, &data, size], codec));
+            Series { name: (*codec).into(), points: results.values(2).into_iter().map(point).collect() }
         };
-        let series = CODECS.into_iter().map(series).collect();
-        LinesPanel { title: format!("{data}, {link}"), y: Axis::log("MB of Arrow buffers a second"), series }
+        let series = codecs.iter().map(series).collect();
+        LinesPanel { title: format!("{data}, {link}"), y: Axis::log(axis), series }
     };
-    let panels = panels(results).into_iter().map(panel).collect();
+    let panels = places.into_iter().map(panel).collect();
     Ok(Lines::new(Axis::log("largest message").bytes(), panels).svg()?)
 }
 
 fn report(results: &Results) -> Vec<String> {
     const SCALE: &str = "";
-    let columns: Vec<_> = std::iter::once(SCALE).chain(CODECS).collect();
+    let ratios = CODECS[1..].iter().map(|codec| format!("{codec}, ratio")).collect::<Vec<_>>();
+    let columns: Vec<_> =
+        std::iter::once(SCALE).chain(CODECS).chain(ratios.iter().map(String::as_str)).collect();
     let table = |[link, data]: [String; 2]| {
         let cell = |size: &str, column: &str| {
             let place = [&*link, &*data, size];
             match column {
                 SCALE => results.notes(&place).into_iter().next().unwrap_or_default(),
-                codec => tables::spread(results.summary(&place, codec, 0), 0),
+                codec => match codec.strip_suffix(", ratio") {
+                    Some(codec) => tables::number(ratio(results, &place, codec).median, 2),
+                    None => tables::spread(results.summary(&place, codec, 0), 0),
+                },
             }
         };
         let sizes = results.values(2);
@@ -99,8 +116,8 @@ fn report(results: &Results) -> Vec<String> {
         let grid = tables::grid("bytes of a message", &sizes, &columns, cell);
         let measured = measured.unwrap_or_default();
         format!(
-            "### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max). The link was \
-             {measured}.\n\n{grid}"
+            "### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max), and bytes of `none` over those of \
+             the codec. The link was {measured}.\n\n{grid}"
         )
     };
     panels(results).into_iter().map(table).collect()
@@ -110,13 +127,21 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
     let dimensions = &["link", "data", "message bytes"];
-    let mut results = Results::open(&settings.results, NAME, dimensions, FIGURES)?;
-    for link in settings.links(&["local"]) {
+    let mut results = Results::open(&settings.results(), NAME, dimensions, FIGURES)?;
+    for link in settings.links(&["local", "lan", "wan"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         for data in Data::ALL {
             measure(settings, &course, data, &mut results)?;
         }
     }
+    let places = panels(&results);
+    let rate = |place: &[&str], codec: &str| results.summary(place, codec, 0);
+    let rates = plot(&results, places.clone(), &CODECS, "MB of Arrow buffers a second", rate)?;
+    // The bytes do not depend on the link.
+    let mut places = places;
+    places.retain(|[link, _]| Some(&**link) == results.values(0).first().copied());
+    let ratio = |place: &[&str], codec: &str| ratio(&results, place, codec);
+    let ratios = plot(&results, places, &CODECS[1..], "ratio", ratio)?;
     Report {
         name: NAME,
         page: Page::ColumnarProtocol,
@@ -127,7 +152,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                is sent alone. For messages below 100 KB, a hundredth of the rows is sent."
             .into(),
         tables: report(&results),
-        plots: vec![(plot(&results)?, "MB of Arrow buffers a second by size of messages")],
+        plots: vec![
+            (rates, "MB of Arrow buffers a second by size of messages"),
+            (ratios, "Bytes without compression over bytes with it, by size of messages"),
+        ],
         versions: Vec::new(),
         load,
         settings,

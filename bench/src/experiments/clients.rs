@@ -275,7 +275,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let scale = settings.scale_or(1.0);
     let file = Data::Lineitem.file(scale)?;
     let bench = Bench::open(&peers, &file)?;
-    let mut results = Results::open(&settings.results, NAME, &["case"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["case"], FIGURES)?;
     for (case, contenders) in bench.cases()? {
         if settings.wants_case(case) {
             let place = Case { values: vec![case.to_owned()], scale, ..Case::default() };

@@ -62,7 +62,7 @@ fn report(results: &Results) -> Vec<String> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "data"], FIGURES)?;
     for link in settings.links(&["lan", "wan", "200mbit,50ms"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         for data in Data::ALL {

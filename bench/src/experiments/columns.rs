@@ -21,6 +21,7 @@ use crate::settings::Settings;
 use crate::tables::{self, grid, number};
 
 const NAME: &str = "columns";
+const WIDE: &str = "columns-wide";
 /// All columns in one message, as they are sent.
 pub(super) const WHOLE: &str = "whole table";
 const MESSAGE_BYTES: u32 = 1 << 20;
@@ -163,7 +164,7 @@ pub(super) fn report(results: &Results) -> Vec<String> {
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
-    let mut results = Results::open(&settings.results, NAME, &["column"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["column"], FIGURES)?;
     let scale = settings.scale_or(1.0);
     let (schema, batches) = data::read(&Data::Lineitem.file(scale)?.path, data::BATCH_ROWS)?;
     let named = schema.fields().iter().enumerate().map(|(at, field)| (field.name().as_str(), vec![at]));
@@ -197,6 +198,90 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         settings,
     }
     .publish()
+}
+
+/// The two wide tables, each as a whole and by column.
+pub(crate) fn wide(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let mut results = Results::open(&settings.results(), WIDE, &["data", "column"], FIGURES)?;
+    let scale = settings.scale_or(0.1);
+    for data in [Data::Acs, Data::Airline] {
+        let (schema, batches) = data::read(&data.file(scale)?.path, data::BATCH_ROWS)?;
+        let named: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let named = named.iter().enumerate().map(|(at, name)| (*name, vec![at])).collect::<Vec<_>>();
+        let all = (WHOLE, (0..schema.fields().len()).collect());
+        for (column, projection) in std::iter::once(&all).chain(settings.cases(&named)) {
+            let batches: Vec<_> =
+                batches.iter().map(|batch| batch.project(projection)).collect::<Result<_, _>>()?;
+            let contenders = Encoding::ALL.map(|encoding| {
+                let batches = &batches;
+                Contender::new(encoding.to_string(), move || measure(batches, encoding))
+            });
+            let values = vec![data.to_string(), (*column).into()];
+            let place = Case { values, scale, note: String::new() };
+            results
+                .add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)?;
+        }
+    }
+    Report {
+        name: WIDE,
+        page: Page::ColumnarProtocol,
+        title: "Column-specific encodings of wide tables",
+        text: "As above, for the tables in the shape of the American Community Survey (acs) and of the airlines' \
+               on-time performance (airline). The second table of each counts the columns on which an encoding has \
+               the fewest bytes, or is within 1% of that, and those on which it is the fastest of all that compress, \
+               or within 5%; the third has the columns for which `light+zstd` is worst compared with plain \
+               Zstandard. All columns are in the CSV file."
+            .into(),
+        tables: results.values(0).into_iter().flat_map(|data| wide_tables(&results, data)).collect(),
+        plots: Vec::new(),
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}
+
+/// How many of the columns that compare worst are shown.
+const WORST: usize = 5;
+
+fn wide_tables(results: &Results, data: &str) -> Vec<String> {
+    let places = results.places().into_iter().filter(|place| place[0] == data && place[1] != WHOLE);
+    let columns: Vec<_> = places.map(|place| place[1].as_str()).collect();
+    let median =
+        |column: &str, codec: &str, figure: usize| results.summary(&[data, column], codec, figure).median;
+    let codecs = Encoding::ALL.map(|encoding| encoding.to_string());
+    let names: Vec<_> = codecs.iter().map(String::as_str).collect();
+    let packing: Vec<_> = names.iter().copied().filter(|name| *name != Codec::None.to_string()).collect();
+    let count = |codec: &str, heading: &str| {
+        let leads = |column: &&&str| {
+            let of = |figure: usize| packing.iter().map(move |codec| median(column, codec, figure));
+            match heading {
+                "fewest bytes" => {
+                    median(column, codec, BYTES) <= 1.01 * of(BYTES).fold(f64::INFINITY, f64::min)
+                }
+                "fastest to encode" => median(column, codec, ENCODE) >= of(ENCODE).fold(0.0, f64::max) / 1.05,
+                _ => median(column, codec, DECODE) >= of(DECODE).fold(0.0, f64::max) / 1.05,
+            }
+        };
+        columns.iter().filter(leads).count().to_string()
+    };
+    let best = grid("", &packing, &["fewest bytes", "fastest to encode", "fastest to decode"], count);
+    let (plain, ours) = (Encoding::Zstd.to_string(), Codec::LightZstd.to_string());
+    let over = |column: &str| median(column, &ours, BYTES) / median(column, &plain, BYTES);
+    let mut worst = columns.clone();
+    worst.sort_by(|a, b| over(b).total_cmp(&over(a)));
+    worst.truncate(WORST);
+    let cell = |column: &str, heading: &str| match heading {
+        "light+zstd / zstd" => number(over(column), 2),
+        codec => number(median(column, codec, BYTES), 3),
+    };
+    let headings: Vec<_> = names.iter().copied().chain(["light+zstd / zstd"]).collect();
+    vec![
+        format!("### {data}, whole table\n\n{}", tables::contenders(results, &[data, WHOLE], None)),
+        format!("Of {} columns of {data}:\n\n{best}", columns.len()),
+        format!("MB of columns of {data}:\n\n{}", grid("column", &worst, &headings, cell)),
+    ]
 }
 
 #[cfg(test)]

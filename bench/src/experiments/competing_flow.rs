@@ -84,7 +84,7 @@ fn report(results: &Results) -> Vec<String> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "data"], FIGURES)?;
     for link in settings.links(&["lan", "100mbit", "wan"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         measure(settings, &course, &mut results)?;

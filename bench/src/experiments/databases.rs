@@ -31,7 +31,7 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
     let peers = Peers::install()?;
     let mut versions =
         peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg"]);
-    let mut results = Results::open(&settings.results, POSTGRESQL, &["link"], OVER_A_LINK)?;
+    let mut results = Results::open(&settings.results(), POSTGRESQL, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
     for link in settings.links(&LINKS) {
         let course = LinkedHosts::open(&lab, &link)?;
@@ -86,7 +86,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
         built()?;
     }
     let mut versions = peers::tools(&[peers::MARIADB])?;
-    let mut results = Results::open(&settings.results, MARIADB, &["link"], OVER_A_LINK)?;
+    let mut results = Results::open(&settings.results(), MARIADB, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
     for link in settings.links(&LINKS) {
         let course = LinkedHosts::open(&lab, &link)?;

@@ -76,7 +76,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Contender::new("lineitem, 1 GB", || measure(ONE, 1)),
         Contender::new("lineitem ten times, 10 GB", || measure(TEN, 10)).rounds_max(1),
     ];
-    let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &[], FIGURES)?;
     let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     Report {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use lab::Lab;
 use lightship_tuner::{
     Calibration, Cost, Limits, LinkModel, Plan, Query, Rules, Sample, Strategy, calibrate, descent,
-    mean_relative_error,
+    mean_relative_error, newton, volume,
 };
 
 use super::servers::MemoryServer;
@@ -53,6 +53,10 @@ const BATCHES_MIN: u32 = 3;
 /// The descent ends where a step gains less than this part of the best cell's time.
 const GAIN: f64 = 0.01;
 const MIND: &str = "MIND";
+/// The thesis's optimiser, with the same halting rule.
+const NEWTON: &str = "Newton";
+/// Subgradient descent, which the thesis names as future work, likewise.
+const VOLUME: &str = "volume";
 const AUTO: &str = "auto";
 const COLD: &str = "auto, nothing known";
 /// F^B_max of the thesis.
@@ -63,7 +67,6 @@ const BATCH_BYTES_MAX: u64 = 30_000_000;
 fn grid_batch_bytes_max(link: &str) -> u64 {
     match link {
         "slow" => 400_000,
-        "wan" => 4_000_000,
         _ => BATCH_BYTES_MAX,
     }
 }
@@ -156,6 +159,8 @@ fn plans(model: &LinkModel, query: &Query, rules: &Rules) -> Result<Vec<(String,
     });
     let mut named: Vec<_> = plans.into_iter().collect::<Result<_>>()?;
     named.push((MIND.to_owned(), pair(&descent(model, query, &limits, rules)?.plan)));
+    named.push((NEWTON.to_owned(), pair(&newton(model, query, &limits, rules)?.plan)));
+    named.push((VOLUME.to_owned(), pair(&volume(model, query, &limits, rules)?.plan)));
     Ok(named)
 }
 
@@ -180,7 +185,7 @@ fn measure_sixth(settings: &Settings, course: &LinkedHosts, results: &mut Result
     let mut named: Vec<_> = MESSAGE_BYTES.map(|bytes| (format!("{rows} x {bytes}"), (rows, bytes))).into();
     named.extend(plans(&model, &query, &Rules { gain_seconds: Some(0.0), ..Rules::default() })?);
     let mut runs = Vec::new();
-    for round in 1..=settings.rounds {
+    for round in 1..=settings.rounds() {
         for (contender, (batch_rows, message_bytes)) in &named {
             let sizes = [batch_rows.to_string(), message_bytes.to_string()];
             let arguments = ["--codec", "none", "--batch-rows", &sizes[0], "--message-bytes", &sizes[1]];
@@ -196,7 +201,7 @@ fn measure_sixth(settings: &Settings, course: &LinkedHosts, results: &mut Result
         // Never more than the whole result.
         let values = partly(seconds, query.volume_bytes as f64 / 1e6);
         runs.push(Run { place: place.clone(), contender: AUTO.into(), round, values });
-        eprintln!("{place} {round}/{}", settings.rounds);
+        eprintln!("{place} {round}/{}", settings.rounds());
     }
     results.add(runs)
 }
@@ -218,7 +223,7 @@ fn measure(
     };
     let query = Query { volume_bytes: file.rows * row_bytes, row_bytes: row_bytes as f64 };
     let mut runs = Vec::new();
-    for round in 1..=settings.rounds {
+    for round in 1..=settings.rounds() {
         let grid_batch_bytes_max = grid_batch_bytes_max(&course.link);
         let one = Round { memory: &memory, query, grid_batch_bytes_max, place: &place, round };
         runs.extend(one.all()?);
@@ -231,7 +236,7 @@ fn measure(
         };
         let pace = whole(COLD, &["--tcp"])?;
         whole(AUTO, &["--tcp", "--pace", &pace.to_string()])?;
-        eprintln!("{place} {round}/{}", settings.rounds);
+        eprintln!("{place} {round}/{}", settings.rounds());
     }
     results.add(runs)
 }
@@ -304,6 +309,8 @@ fn summary(results: &Results) -> String {
     let columns = [
         "fit error %",
         "MIND over the best cell",
+        "Newton over the best cell",
+        "volume over the best cell",
         "auto over the best cell",
         "auto over the best strategy",
         "memory over the largest batch's",
@@ -317,6 +324,8 @@ fn summary(results: &Results) -> String {
         Some(match column {
             "fit error %" => calibrate(&samples(results, place)).ok()?.relative_error? * 100.0,
             "MIND over the best cell" => median(MIND) / least,
+            "Newton over the best cell" => median(NEWTON) / least,
+            "volume over the best cell" => median(VOLUME) / least,
             "auto over the best cell" => median(AUTO) / least,
             "auto over the best strategy" => median(AUTO) / strategies.into_iter().fold(f64::NAN, f64::min),
             _ => memory(AUTO) / memory(strategy_name(Strategy::LargestBatch)),
@@ -330,7 +339,8 @@ fn summary(results: &Results) -> String {
 fn plan_table(results: &Results, place: &[String]) -> String {
     let Some((cell, least)) = best(results, place) else { return String::new() };
     let strategies = Strategy::ALL.map(strategy_name);
-    let rows: Vec<_> = [MIND, AUTO, COLD].into_iter().chain(strategies).chain([cell]).collect();
+    let rows: Vec<_> =
+        [MIND, NEWTON, VOLUME, AUTO, COLD].into_iter().chain(strategies).chain([cell]).collect();
     let columns = ["seconds", "of the best cell", "memory MB", "F x M"];
     tables::grid("", &rows, &columns, |row, column| {
         let took = results.summary(place, row, SECONDS);
@@ -392,10 +402,10 @@ fn prediction_plot(results: &Results) -> Result<String> {
 /// Plots the seconds of the plans and of the strategies.
 fn strategies_plot(results: &Results) -> Result<String> {
     let panels = results.places().into_iter().map(|place| {
-        let names = [MIND, AUTO].into_iter().chain(Strategy::ALL.map(strategy_name));
+        let names = [MIND, NEWTON, VOLUME, AUTO].into_iter().chain(Strategy::ALL.map(strategy_name));
         let of = |name: &str, figure| results.summary(place, name, figure);
         let rows = names.map(|name| {
-            let own = if name == MIND || name == AUTO { "planned" } else { "fixed" };
+            let own = if [MIND, NEWTON, VOLUME, AUTO].contains(&name) { "planned" } else { "fixed" };
             (name.to_owned(), vec![(own.to_owned(), of(name, SECONDS))])
         });
         DotsPanel { title: place.join(", "), rows: rows.collect() }
@@ -417,7 +427,7 @@ fn report(results: &Results) -> Vec<String> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "query"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "query"], FIGURES)?;
     for link in settings.links(&["lan", "wan"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         for (name, row_bytes) in QUERIES.into_iter().filter(|(name, _)| settings.wants(name)) {
@@ -437,8 +447,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                of each pair are timed, for at least 150 ms; their mean, multiplied by the number of batches \
                in the result, gives its seconds. The model is fitted to the grid. MIND is the safeguarded \
                descent over the model, which ends where a step gains less than a hundredth of the best \
-               cell's time. MIND and the five strategies, whose batches may have 30 MB, are measured like a \
-               cell. The sixth query is fetched a hundred times on one connection; its plans use the model \
+               cell's time; Newton is the thesis's method and volume a subgradient descent, with the same rule. They \
+               and the five strategies, whose batches may have 30 MB, are measured like a cell. The sixth query is fetched a hundred times on one connection; its plans use the model \
                of the third. `auto` is the whole result as `fetch` transfers it, with its window and codec; \
                it knows the pace of the transfer before, or nothing. Its memory is the window that it begins \
                with."

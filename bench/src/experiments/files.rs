@@ -316,7 +316,7 @@ pub(crate) fn run(options: &FileSettings) -> Result<()> {
     let mut versions = peers::tools(&[peers::PSQL])?;
     let scale = settings.scale_or(1.0);
     let sources = Sources::make(scale, options.compressed)?;
-    let mut results = Results::open(&settings.results, NAME, &["from and to"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["from and to"], FIGURES)?;
     match options.s3 {
         true => objects(options, &peers, &sources, &mut results)?,
         false => versions.push(files(options, &bench(&peers, &sources)?, &sources, &mut results)?),

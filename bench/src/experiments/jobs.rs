@@ -318,7 +318,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let tools = peers::tools(&[peers::PSQL, peers::PGLOADER, peers::MARIADB])?;
     let scale = settings.scale_or(1.0);
     let places = Places::open(scale)?;
-    let mut results = Results::open(&settings.results, NAME, &["job"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["job"], FIGURES)?;
     let mut all = jobs(&places, &peers)?;
     let parquet_folder = places.parquet.path.parent().ok_or("a file without a folder")?;
     all.push(("TPC-H, 22 queries over Parquet", queries(parquet_folder, scale, &peers)?));

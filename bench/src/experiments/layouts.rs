@@ -22,14 +22,14 @@ const FIGURES: &[Figure] = &[
 /// Encodes and decodes `values` once. Returns the figures.
 ///
 /// # Errors
-/// When the decoded values differ.
+/// Those of `encode` and `decode`, and when the decoded values differ.
 pub(super) fn measure<A: Array + PartialEq>(
     values: &A,
-    encode: impl FnOnce(&A) -> Vec<u8>,
+    encode: impl FnOnce(&A) -> Result<Vec<u8>>,
     decode: impl FnOnce(&[u8]) -> Result<A>,
 ) -> Result<Vec<f64>> {
     let began = Instant::now();
-    let bytes = black_box(encode(values));
+    let bytes = black_box(encode(values)?);
     let decoded = black_box(decode(&bytes)?);
     let elapsed = began.elapsed();
     if decoded != *values {
@@ -58,7 +58,7 @@ impl<L: Copy + Debug> Study<L> {
         places: impl Iterator<Item = Result<(String, M)>>,
     ) -> Result<()> {
         let load = report::load();
-        let mut results = Results::open(&settings.results, self.name, self.dimension, FIGURES)?;
+        let mut results = Results::open(&settings.results(), self.name, self.dimension, FIGURES)?;
         for place in places {
             let (value, measure) = place?;
             let contenders = self.contenders.iter().map(|(name, layout)| {

@@ -87,7 +87,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let peers = Peers::install()?;
     let scale = settings.scale_or(0.25);
     let file = Data::Lineitem.file(scale)?;
-    let mut results = Results::open(&settings.results, NAME, &["clients"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["clients"], FIGURES)?;
     for clients in CLIENTS.into_iter().filter(|clients| settings.wants_case(&clients.to_string())) {
         let (file, peers) = (&file, &peers);
         let contenders = vec![

@@ -61,7 +61,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     }
     let socket_read = || figures(Part::spawn(None, &["socket-read", &socket_port])?, 0);
     contenders.push(Contender::new(SOCKET, socket_read));
-    let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &[], FIGURES)?;
     let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     let standing = Standing { ratio: Ratio::Of(FLIGHT[0].0), targets: &[(SHARED, 0.5), (TCP, 0.8)] };

@@ -32,6 +32,9 @@ const DIRECTIONS: [&str; 2] = ["one way", "both ways"];
 /// The grid of the shuffle's source: 11 numbers of connections and 13 message sizes.
 const CONNECTIONS: &str = "2..2048";
 const MESSAGE_BYTES: &str = "256..1MiB";
+/// The pairs with `--quick`.
+const FEW_CONNECTIONS: &str = "2,64";
+const FEW_MESSAGE_BYTES: &str = "4KiB,1MiB";
 /// Seconds of each phase of a pair.
 const SECONDS: f64 = 0.4;
 const NETBENCH: &str = "netbench";
@@ -45,7 +48,7 @@ const PLOTS: [(&str, &str); 5] = [
 ];
 
 /// Runs a sweep between two hosts, or continues one that was interrupted, and returns its rows.
-fn sweep(hosts: &LinkedHosts, both_ways: bool, folder: &Path) -> Result<Vec<Row>> {
+fn sweep(hosts: &LinkedHosts, quick: bool, both_ways: bool, folder: &Path) -> Result<Vec<Row>> {
     let program = places::lightship()?;
     let mut server = Process::spawn(
         Some(hosts.far()),
@@ -56,7 +59,9 @@ fn sweep(hosts: &LinkedHosts, both_ways: bool, folder: &Path) -> Result<Vec<Row>
     let (address, seconds) = (hosts.far_address(), SECONDS.to_string());
     let output = folder.display().to_string();
     let mut arguments = vec!["--json", "netbench", "sweep", &address, "--output", &output];
-    arguments.extend(["--connections", CONNECTIONS, "--message-bytes", MESSAGE_BYTES]);
+    let (connections, message_bytes) =
+        if quick { (FEW_CONNECTIONS, FEW_MESSAGE_BYTES) } else { (CONNECTIONS, MESSAGE_BYTES) };
+    arguments.extend(["--connections", connections, "--message-bytes", message_bytes]);
     arguments.extend(["--seconds", &seconds]);
     arguments.extend(both_ways.then_some("--both-ways"));
     let mut sweep = Process::spawn(Some(hosts.near()), &program, &arguments)?;
@@ -100,7 +105,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
     let dimensions = &["link", "direction", "connections", "message bytes"];
-    let mut results = Results::open(&settings.results, NAME, dimensions, FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, dimensions, FIGURES)?;
     let mut plots = Vec::new();
     for link in settings.links(&LINKS) {
         let hosts = LinkedHosts::open(&lab, &link)?;
@@ -109,7 +114,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             if folder.exists() {
                 fs::remove_dir_all(&folder)?;
             }
-            for row in sweep(&hosts, direction == "both ways", &folder)? {
+            for row in sweep(&hosts, settings.quick, direction == "both ways", &folder)? {
                 let (connections, bytes) = (row.cell.connections, row.cell.message_bytes);
                 let of = [link.clone(), direction.into(), connections.to_string(), bytes.to_string()];
                 let place = Case { values: of.to_vec(), scale: 0.0, note: hosts.measured.clone() };

@@ -89,7 +89,7 @@ fn integers(percent: u32, count: usize) -> Int64Array {
 }
 
 fn measure(values: &Int64Array, layout: Layout) -> Result<Vec<f64>> {
-    layouts::measure(values, |values| layout.encode(values), |bytes| layout.decode(bytes, values.len()))
+    layouts::measure(values, |values| Ok(layout.encode(values)), |bytes| layout.decode(bytes, values.len()))
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {

@@ -25,9 +25,9 @@ const FIGURES: &[Figure] = &[
     Figure { name: "reconnections", digits: 0, range: false },
     Figure { name: "bound of memory MB", digits: 0, range: false },
     Figure { name: "peak memory MB", digits: 0, range: false },
-    Figure { name: "forwards of a node, most / mean", digits: 2, range: false },
-    Figure { name: "forwards of a node, deviation / mean", digits: 2, range: false },
-    Figure { name: "seconds of a node, least / most", digits: 2, range: false },
+    Figure { name: "forwards of a node, most over mean", digits: 2, range: false },
+    Figure { name: "forwards of a node, deviation over mean", digits: 2, range: false },
+    Figure { name: "seconds of a node, least over most", digits: 2, range: false },
     Figure { name: "lower bound of forwards", digits: 3, range: false },
 ];
 const FORWARDS: usize = 0;
@@ -272,12 +272,14 @@ fn run_rows(
 ) -> Result<()> {
     let place = Case { values: place.map(ToOwned::to_owned).into(), ..Case::default() };
     let mut runs = Vec::new();
-    for round in 1..=settings.rounds {
+    for round in 1..=settings.rounds() {
         for (name, arguments) in rows.iter().filter(|(name, _)| settings.wants(name)) {
             let values = measure(arguments, round)?;
             eprintln!(
                 "{place}{round}/{} {name}: {:.3} forwards, {:.3} s",
-                settings.rounds, values[0], values[1]
+                settings.rounds(),
+                values[0],
+                values[1]
             );
             runs.push(Run { place: place.clone(), contender: (*name).to_owned(), round, values });
         }
@@ -310,9 +312,9 @@ fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns:
             "of 0.667" => number(of(FORWARDS).median / BEST, 2),
             "lower bound" => number(of(LEAST).median, 3),
             "this / lower bound" => number(of(FORWARDS).median / of(LEAST).median, 2),
-            "forwards of a node, most / mean" => number(of(MOST).median, 2),
-            "deviation / mean" => number(of(DEVIATION).median, 2),
-            "seconds of a node, least / most" => number(of(EVENNESS).median, 2),
+            "forwards of a node, most over mean" => number(of(MOST).median, 2),
+            "deviation over mean" => number(of(DEVIATION).median, 2),
+            "seconds of a node, least over most" => number(of(EVENNESS).median, 2),
             "simulated" => spread(results.summary(&[place[0], ALIKE], name, FORWARDS), 3),
             "seconds" => spread(of(SECONDS), 3),
             "sockets of a node, at most" => whole(SOCKETS),
@@ -361,10 +363,10 @@ fn report(results: &Results) -> Vec<String> {
         "of 0.667",
         "lower bound",
         "this / lower bound",
-        "forwards of a node, most / mean",
-        "deviation / mean",
+        "forwards of a node, most over mean",
+        "deviation over mean",
         "seconds",
-        "seconds of a node, least / most",
+        "seconds of a node, least over most",
         "direct ones it may open",
         "sockets of a node, at most",
         "reconnections",
@@ -430,7 +432,7 @@ fn time_plot(results: &Results) -> Result<String> {
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
-    let mut results = Results::open(&settings.results, NAME, &["what", "how"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["what", "how"], FIGURES)?;
     measure_all(settings, &mut results)?;
     Report {
         name: NAME,

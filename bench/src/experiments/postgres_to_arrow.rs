@@ -48,7 +48,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         peer("ConnectorX, 2 partitions", "postgres_connectorx.py", &["lineitem", "l_orderkey", "2"]),
         peer("psycopg, COPY BINARY thrown away", "postgres_copy.py", &["lineitem"]),
     ];
-    let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &[], FIGURES)?;
     let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     let versions = [

@@ -36,7 +36,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Contender::new(NODE, || figures(Part::spawn(None, &["round-trips", &port, SQL, COUNT])?)),
         Contender::new(ENGINE, || figures(Part::spawn(None, &["engine", SQL, COUNT])?)),
     ];
-    let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &[], FIGURES)?;
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &Case::default())?)?;
     let median = |contender| results.median::<&str>(&[], contender);
     let added = median(NODE) - median(ENGINE);

@@ -353,9 +353,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let scale = settings.scale_or(1.0);
     let tpch = Tpch::open(scale)?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "storage", "query"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "storage", "query"], FIGURES)?;
     let mut predicted =
-        Results::open(&settings.results, EDGES, &["link", "storage", "query"], &EDGE_FIGURES)?;
+        Results::open(&settings.results(), EDGES, &["link", "storage", "query"], &EDGE_FIGURES)?;
     for link in settings.links(&LINKS.map(|(link, _)| link)) {
         measure(settings, &lab, &link, &tpch, scale, &mut results, &mut predicted)?;
     }

@@ -72,7 +72,7 @@ fn report(results: &Results) -> Vec<String> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, &["link", "congestion control"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "congestion control"], FIGURES)?;
     for link in settings.links(&["lan", "wan", "wan,1%"]) {
         let course = LinkedHosts::open(&lab, &link)?;
         for control in CONTROLS {

@@ -1,9 +1,12 @@
 //! Layouts of text, by width: the time to write and read it, and its bytes.
 
+use std::borrow::Cow;
+
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{Buffer, OffsetBuffer};
 use fsst::{Compressor, Decompressor, Symbol};
 use lightship_testkit::tpch;
+use zstd::bulk;
 
 use super::layouts;
 use crate::Result;
@@ -18,6 +21,8 @@ const SEED: u64 = 1;
 /// Values that FSST learns its symbols from.
 const SAMPLES: usize = 1000;
 const LENGTH_BYTES: usize = 4;
+/// The level of Zstandard, as in the protocol.
+const ZSTD_LEVEL: i32 = 1;
 const SYMBOL_BYTES: usize = 8;
 
 /// A layout of values of at most a given width.
@@ -160,20 +165,87 @@ fn texts(width: usize, count: usize) -> Result<StringArray> {
     Ok(StringArray::from_iter_values((0..count).map(cut)))
 }
 
-fn measure(values: &StringArray, layout: Layout, width: usize) -> Result<Vec<f64>> {
-    let decode = |bytes: &[u8]| layout.decode(bytes, values.len(), width);
-    layouts::measure(values, |values| layout.encode(values, width), decode)
+/// A compressor of a whole buffer.
+#[derive(Clone, Copy, Debug)]
+enum Compression {
+    None,
+    Lz4,
+    /// At the level of the protocol.
+    Zstd,
+}
+
+impl Compression {
+    fn compress(self, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::None => bytes,
+            Self::Lz4 => lz4_flex::block::compress_prepend_size(&bytes),
+            Self::Zstd => {
+                let mut packed = bulk::compress(&bytes, ZSTD_LEVEL)?;
+                packed.extend((bytes.len() as u64).to_le_bytes());
+                packed
+            }
+        })
+    }
+
+    fn decompress(self, bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
+        Ok(match self {
+            Self::None => bytes.into(),
+            Self::Lz4 => lz4_flex::block::decompress_size_prepended(bytes)?.into(),
+            Self::Zstd => {
+                let (packed, length) = bytes.split_last_chunk::<8>().ok_or("the length is missing")?;
+                bulk::decompress(packed, usize::try_from(u64::from_le_bytes(*length))?)?.into()
+            }
+        })
+    }
+}
+
+const COMPRESSED: [(&str, (Layout, Compression)); 8] = [
+    ("fixed width, LZ4", (Layout::Fixed, Compression::Lz4)),
+    ("length-prefixed, LZ4", (Layout::LengthPrefixed, Compression::Lz4)),
+    ("null-terminated, LZ4", (Layout::NullTerminated, Compression::Lz4)),
+    ("FSST, LZ4", (Layout::Fsst, Compression::Lz4)),
+    ("fixed width, Zstandard", (Layout::Fixed, Compression::Zstd)),
+    ("length-prefixed, Zstandard", (Layout::LengthPrefixed, Compression::Zstd)),
+    ("null-terminated, Zstandard", (Layout::NullTerminated, Compression::Zstd)),
+    ("FSST, Zstandard", (Layout::Fsst, Compression::Zstd)),
+];
+
+fn measure(values: &StringArray, layout: Layout, compression: Compression, width: usize) -> Result<Vec<f64>> {
+    let decode = |bytes: &[u8]| layout.decode(&compression.decompress(bytes)?, values.len(), width);
+    layouts::measure(values, |values| compression.compress(layout.encode(values, width)), decode)
+}
+
+/// The texts of each width, with a function that measures a contender on them.
+fn places<'a, C>(
+    settings: &'a Settings,
+    measure: impl Fn(&StringArray, C, usize) -> Result<Vec<f64>> + Copy + 'a,
+) -> impl Iterator<Item = Result<(String, impl Fn(C) -> Result<Vec<f64>>)>> + 'a {
+    settings.cases(&WIDTHS).into_iter().map(move |&width| {
+        let count = (CHARACTERS / width as f64).min(VALUES_MAX) * settings.scale_or(1.0);
+        let values = texts(width, (count as usize).max(1))?;
+        Ok((width.to_string(), move |contender| measure(&values, contender, width)))
+    })
+}
+
+/// The same layouts, each compressed as a whole.
+pub(crate) fn compressed(settings: &Settings) -> Result<()> {
+    layouts::Study {
+        name: "strings-compressed",
+        title: "Layouts of text under compression",
+        text: "The same texts and layouts, compressed as one buffer with LZ4, and with Zstandard at level 1; \
+               the time of compression and decompression is included.",
+        dimension: &["width"],
+        axis: Axis::log("characters at most"),
+        contenders: &COMPRESSED,
+    }
+    .run(
+        settings,
+        settings.scale_or(1.0),
+        places(settings, |values, (layout, compression), width| measure(values, layout, compression, width)),
+    )
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
-    let scale = settings.scale_or(1.0);
-    let place = |width: &usize| -> Result<_> {
-        let count = (CHARACTERS / *width as f64).min(VALUES_MAX) * scale;
-        let values = texts(*width, (count as usize).max(1))?;
-        let width = *width;
-        let measure = move |layout| measure(&values, layout, width);
-        Ok((width.to_string(), measure))
-    };
     layouts::Study {
         name: "strings",
         title: "Layouts of text",
@@ -185,7 +257,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         axis: Axis::log("characters at most"),
         contenders: &LAYOUTS,
     }
-    .run(settings, scale, WIDTHS.iter().map(place))
+    .run(
+        settings,
+        settings.scale_or(1.0),
+        places(settings, |values, layout, width| measure(values, layout, Compression::None, width)),
+    )
 }
 
 #[cfg(test)]
@@ -201,6 +277,9 @@ mod tests {
                 let bytes = layout.encode(&values, width);
                 let decoded = layout.decode(&bytes, values.len(), width).expect("decoded");
                 assert_eq!(decoded, values, "{name}, {width}");
+            }
+            for (name, (layout, compression)) in COMPRESSED {
+                measure(&values, layout, compression, width).expect(name);
             }
         }
     }

@@ -258,7 +258,7 @@ fn with_views(batch: &RecordBatch) -> Result<RecordBatch> {
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
-    let mut results = Results::open(&settings.results, NAME, &["column"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["column"], FIGURES)?;
     let scale = settings.scale_or(0.1);
     let (_, batches) = data::read(&Data::Lineitem.file(scale)?.path, data::BATCH_ROWS)?;
     let whole = batches.iter().map(with_views).collect::<Result<Vec<_>>>()?;

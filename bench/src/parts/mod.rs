@@ -26,7 +26,6 @@ pub(crate) use cluster::open;
 pub(crate) use databases::{RunningDatabase, load_postgres};
 pub(crate) use fetch::Fetch;
 pub(crate) use load::{Load, LoadResult};
-pub(crate) use protobuf::Shape;
 pub(crate) use range::{KeyOrder, RangeResult, Records};
 pub(crate) use reception::{RangeServed, ScanTimes};
 
@@ -65,6 +64,8 @@ pub(crate) enum Part {
         address: String,
         #[arg(value_enum)]
         shape: protobuf::Shape,
+        #[arg(long)]
+        compressed: bool,
     },
     /// Run a PostgreSQL server with the rows of a Parquet file as its table lineitem
     HoldPostgres { file: PathBuf },
@@ -167,7 +168,9 @@ pub(crate) fn run(part: Part) -> Result<()> {
         Part::SocketServe { bytes } => sockets::serve(bytes),
         Part::SocketRead { port } => print(&sockets::read(port)?),
         Part::ProtobufServe { file } => protobuf::serve(&file),
-        Part::ProtobufRead { address, shape } => print(&protobuf::read(&address, shape)?),
+        Part::ProtobufRead { address, shape, compressed } => {
+            print(&protobuf::read(&address, shape, compressed)?)
+        }
         Part::HoldPostgres { file } => databases::hold_postgres(&file),
         Part::HoldMariadb { file } => databases::hold_mariadb(&file),
         Part::Postgres { uri, sql } => {

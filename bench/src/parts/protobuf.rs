@@ -11,6 +11,7 @@ use arrow_array::types::{ArrowPrimitiveType, Date32Type, Decimal128Type, Int32Ty
 use arrow_array::{Array, RecordBatch};
 use clap::ValueEnum;
 use prost::Message;
+use zstd::bulk;
 
 use super::{TransferResult, print};
 use crate::{Error, Result, data};
@@ -18,6 +19,11 @@ use crate::{Error, Result, data};
 /// Rows of a chunk: about 1 MB, the optimum of the columnar protocol.
 const CHUNK_ROWS: usize = 8192;
 const CHUNK_BYTES_MAX: usize = 64 << 20;
+
+/// The level of Zstandard, as in Lightship's protocol.
+const ZSTD_LEVEL: i32 = 1;
+/// Added to the byte that asks for a shape, if frames are to be compressed.
+const COMPRESSED: u8 = 0x80;
 
 /// How rows are put into messages.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -174,7 +180,8 @@ fn unexpected(batch: &RecordBatch, column: usize) -> Error {
     format!("column {column} of lineitem has the unexpected type {}", batch.column(column).data_type()).into()
 }
 
-/// Serves until it is killed. A client sends one byte for the shape it wants.
+/// Serves until it is killed. A client sends one byte for the shape it wants, and whether compressed with
+/// Zstandard, frame by frame.
 pub(super) fn serve(file: &Path) -> Result<()> {
     let (_, batches) = data::read(file, CHUNK_ROWS)?;
     let listener = TcpListener::bind(("0.0.0.0", 0))?;
@@ -184,7 +191,9 @@ pub(super) fn serve(file: &Path) -> Result<()> {
         socket.set_nodelay(true)?;
         let mut wanted = [0];
         socket.read_exact(&mut wanted)?;
-        let shape = if wanted == [Shape::Rows as u8] { Shape::Rows } else { Shape::Columns };
+        let [wanted] = wanted;
+        let shape = if wanted & !COMPRESSED == Shape::Rows as u8 { Shape::Rows } else { Shape::Columns };
+        let mut zstd = (wanted & COMPRESSED != 0).then(|| bulk::Compressor::new(ZSTD_LEVEL)).transpose()?;
         let mut frame = Vec::new();
         for batch in &batches {
             frame.clear();
@@ -194,6 +203,11 @@ pub(super) fn serve(file: &Path) -> Result<()> {
                 Shape::Rows => columns.into_rows().encode(&mut frame)?,
                 Shape::Columns => columns.encode(&mut frame)?,
             }
+            if let Some(zstd) = &mut zstd {
+                let packed = zstd.compress(&frame[4..])?;
+                frame.truncate(4);
+                frame.extend(packed);
+            }
             let bytes = u32::try_from(frame.len() - 4)?;
             frame[..4].copy_from_slice(&bytes.to_le_bytes());
             socket.write_all(&frame)?;
@@ -202,11 +216,12 @@ pub(super) fn serve(file: &Path) -> Result<()> {
     }
 }
 
-pub(super) fn read(address: &str, shape: Shape) -> Result<TransferResult> {
+pub(super) fn read(address: &str, shape: Shape, compressed: bool) -> Result<TransferResult> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
     let began = Instant::now();
-    (&socket).write_all(&[shape as u8])?;
+    (&socket).write_all(&[shape as u8 | if compressed { COMPRESSED } else { 0 }])?;
+    let mut zstd = bulk::Decompressor::new()?;
     let mut socket = BufReader::with_capacity(1 << 20, socket);
     let (mut rows, mut bytes, mut frame) = (0, 0, Vec::new());
     loop {
@@ -222,9 +237,10 @@ pub(super) fn read(address: &str, shape: Shape) -> Result<TransferResult> {
         frame.resize(length, 0);
         socket.read_exact(&mut frame)?;
         bytes += length as u64;
+        let plain = if compressed { &zstd.decompress(&frame, CHUNK_BYTES_MAX)? } else { &frame };
         rows += match shape {
-            Shape::Rows => Rows::decode(&*frame)?.rows.len(),
-            Shape::Columns => Columns::decode(&*frame)?.orderkey.len(),
+            Shape::Rows => Rows::decode(&**plain)?.rows.len(),
+            Shape::Columns => Columns::decode(&**plain)?.orderkey.len(),
         } as u64;
     }
 }

@@ -9,7 +9,8 @@
 //! - [`calibrate()`]: fits a [`LinkModel`] to [`Sample`]s, and says how good the fit is.
 //! - [`Cost`] and [`WindowCost`]: what a [`Query`] costs at given sizes.
 //! - [`newton()`]: the thesis' optimiser, with its halting [`Rules`]. [`descent()`]: an optimiser that
-//!   never goes uphill. [`Grid`] and [`Strategy`]: baselines to compare them with.
+//!   never goes uphill. [`volume()`]: one that needs gradients alone. [`Grid`] and [`Strategy`]: baselines to compare
+//!   them with.
 //! - [`plan()`]: chooses batch, message and window together, with the least memory that is nearly as
 //!   fast as any, and returns a [`Plan`]. [`explain()`]: what a plan's time is spent on, and the effect of
 //!   half or twice its memory.
@@ -60,6 +61,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 pub mod thesis;
+mod volume;
 mod walk;
 mod window;
 
@@ -78,5 +80,6 @@ pub use plan::{Budget, plan};
 pub use stages::{Rates, Stage};
 pub use strategies::Strategy;
 pub use streams::{ConsumedBatch, Segments, StripeController};
+pub use volume::volume;
 pub use walk::{Halt, Iteration, Rules, Walk};
 pub use window::{Link, WindowCost};

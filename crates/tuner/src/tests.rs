@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
+use crate::cost::Cost;
 use crate::error::Result;
 use crate::model::{Limits, LinkModel, Plan, Plane, Query};
 use crate::plan::{Budget, plan};
 use crate::stages::{Rates, Stage};
-use crate::thesis::{self, FIFTY_MEGABIT, ITERATIONS, LIMITS, Q3, QUERIES, TEN_GIGABIT};
+use crate::thesis::{self, FASTEST, FIFTY_MEGABIT, ITERATIONS, LIMITS, Q3, QUERIES, TEN_GIGABIT};
 use crate::walk::{Rules, Walk};
 use crate::window::{Link, WindowCost};
-use crate::{Strategy, descent, newton};
+use crate::{Strategy, descent, newton, volume};
 
 const DOCUMENT: &str = include_str!("../../../docs/cost-model.md");
 
@@ -78,7 +79,7 @@ fn the_tables_of_strategies_are_up_to_date() -> Result<()> {
         let one = Budget { window_batches_max: 1, ..Budget::default() };
         let walked = |walk: Result<Walk>| walk.map(|walk| walk.plan);
         let fixed = |strategy: Strategy| move |query: &Query| strategy.plan(&model, query, &LIMITS);
-        let rows: [Row<'_>; 11] = [
+        let rows: [Row<'_>; 12] = [
             ("15 rows, 8 KB", &fixed(Strategy::Default)),
             ("largest M", &fixed(Strategy::LargestMessage)),
             ("largest F", &fixed(Strategy::LargestBatch)),
@@ -87,6 +88,7 @@ fn the_tables_of_strategies_are_up_to_date() -> Result<()> {
             ("Newton, delta1 = 1 s", &|query| walked(newton(&model, query, &LIMITS, &gain))),
             ("Newton, no rule", &|query| walked(newton(&model, query, &LIMITS, &Rules::default()))),
             ("descent, no rule", &|query| walked(descent(&model, query, &LIMITS, &Rules::default()))),
+            ("volume, no rule", &|query| walked(volume(&model, query, &LIMITS, &Rules::default()))),
             ("best of the grid", &|query| thesis::grid().best(&model, query, &LIMITS)),
             ("plan, W = 1", &|query| plan(&link, query, &LIMITS, &one)),
             ("plan, W up to 64", &|query| plan(&link, query, &LIMITS, &Budget::default())),
@@ -104,6 +106,32 @@ fn the_tables_of_strategies_are_up_to_date() -> Result<()> {
         }
         documented(&table);
     }
+    Ok(())
+}
+
+#[test]
+fn the_table_of_measured_best_pairs_is_up_to_date() -> Result<()> {
+    let mut table = String::from(
+        "| | fastest when measured, F x M | F^B | the model's seconds there | its best of the grid | over its best |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    let links = [("10 Gbit/s", TEN_GIGABIT), ("50 Mbit/s", FIFTY_MEGABIT)];
+    for ((link, model), fastest) in links.into_iter().zip(FASTEST) {
+        for ((name, query), (rows, message_bytes)) in QUERIES.into_iter().zip(fastest) {
+            let batch_bytes = rows as f64 * query.row_bytes;
+            let seconds = Cost::new(&model, &query)?.seconds(batch_bytes, message_bytes as f64);
+            let best = thesis::grid().best(&model, &query, &LIMITS)?.predicted_seconds;
+            let _ = writeln!(
+                table,
+                "| {link}, {name} | {rows} x {message_bytes} | {} | {} | {} | {:.2} |",
+                bytes(batch_bytes as u64),
+                three(seconds),
+                three(best),
+                seconds / best,
+            );
+        }
+    }
+    documented(&table);
     Ok(())
 }
 

@@ -53,6 +53,13 @@ pub const ITERATIONS: [(f64, f64, f64); 20] = [
     (4385300.0, 32767.0, 2.75),
 ];
 
+/// Rows of a batch and bytes of a message that were measured fastest, for Q1 to Q5: over [`TEN_GIGABIT`], then over
+/// [`FIFTY_MEGABIT`].
+pub const FASTEST: [[(u64, u64); 5]; 2] = [
+    [(110_000, 32_767), (550_000, 32_767), (880_000, 32_767), (66_000, 32_767), (330_000, 32_767)],
+    [(22_000, 32_767), (7_700, 32_767), (22_000, 24_576), (1_100, 30_720), (3_300, 22_528)],
+];
+
 const fn query(rows: u64, row_bytes: u32) -> Query {
     Query { volume_bytes: rows * row_bytes as u64, row_bytes: row_bytes as f64 }
 }

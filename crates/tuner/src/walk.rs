@@ -97,7 +97,7 @@ pub(crate) fn walk(
     query: &Query,
     limits: &Limits,
     rules: &Rules,
-    step: impl Fn(&Cost, &Region, Point) -> Result<Point, Halt>,
+    mut step: impl FnMut(&Cost, &Region, Point) -> Result<Point, Halt>,
 ) -> Result<Walk> {
     rules.check()?;
     let region = limits.region(query)?;

@@ -46,7 +46,7 @@ const SAMPLES: u32 = 4;
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
-    let mut results = Results::open(&settings.results, NAME, DIMENSIONS, FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, DIMENSIONS, FIGURES)?;
     for servers in SERVERS {
         for (name, mode) in STRATEGIES {
             let is_light = matches!(mode, ReceptionMode::Pull { connections: 32 } | ReceptionMode::Auto);
@@ -87,7 +87,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              modelled: TCP's slow start, the servers' own links, several servers on a host. With more than {} servers only \
              `pull 32` and `auto` are simulated: the others take minutes of computing for each run, so their cells are \
              empty. The paper has no such figure: it measures up to 140 servers, and names trees of servers as further work.",
-            settings.rounds,
+            settings.rounds(),
             ALL_STRATEGIES_MAX,
         ),
         tables: tables_of(&results),
@@ -107,10 +107,10 @@ fn rounds(
     values: impl Fn(u64) -> Result<Vec<f64>>,
 ) -> Result<Vec<Run>> {
     let place = Case { values: place.map(str::to_owned).to_vec(), scale: 1.0, ..Case::default() };
-    let rounds = 1..=if settings.wants(contender) { settings.rounds } else { 0 };
+    let rounds = 1..=if settings.wants(contender) { settings.rounds() } else { 0 };
     let run = |round: u32| {
         let values = values(round.into())?;
-        eprintln!("{place}{round}/{} {contender}: {:.4} s", settings.rounds, values[0]);
+        eprintln!("{place}{round}/{} {contender}: {:.4} s", settings.rounds(), values[0]);
         Ok(Run { place: place.clone(), contender: contender.to_owned(), round, values })
     };
     rounds.map(run).collect()

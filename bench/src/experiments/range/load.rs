@@ -40,7 +40,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let scale = settings.scale_or(1.0);
     let folder = places::data().join("range");
-    let mut results = Results::open(&settings.results, NAME, &["keys"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["keys"], FIGURES)?;
     for (order, records) in ORDERS {
         let records = (records * scale) as usize;
         let count = records.to_string();

@@ -142,7 +142,7 @@ impl<'a> Servers<'a> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
-    let mut results = Results::open(&settings.results, NAME, DIMENSIONS, FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, DIMENSIONS, FIGURES)?;
     for link in settings.links(&LINKS) {
         let course = LinkedHosts::open(&lab, &link)?;
         for records in records(&link) {

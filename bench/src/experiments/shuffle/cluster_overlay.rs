@@ -111,7 +111,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let whole = places::data().join(format!("tpch-{scale}"));
     tpch::write_parquet(scale, &whole, |_, _| {})?;
     let expected = expected(&whole)?;
-    let mut results = Results::open(&settings.results, NAME, &["nodes", "query"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["nodes", "query"], FIGURES)?;
     let program = std::env::current_exe()?;
     let mut limits: Vec<(String, Option<usize>, &Path)> = vec![(DIRECT.to_owned(), None, &program)];
     for most in LIMITS {
@@ -129,7 +129,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let hosts = lab.hosts(nodes, &LINK.parse()?)?;
         let note = format!("{LINK}: {}", measured(&hosts)?);
         let mut runs: Vec<Vec<Run>> = vec![Vec::new(); QUERIES.len()];
-        for round in 1..=settings.rounds {
+        for round in 1..=settings.rounds() {
             // With as many connections as peers, no overlay forms.
             let has_overlay = |limit: &Option<usize>| limit.is_none_or(|most| most < nodes - 1);
             for (name, limit, program) in limits.iter().filter(|(_, limit, _)| has_overlay(limit)) {
@@ -160,7 +160,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                     values.extend([after.forwarded - before.forwarded, after.connections]);
                     eprintln!(
                         "{nodes} nodes, {query} {round}/{} {name}: seconds {:.3}, forwarded {:.0}, connections {:.0}",
-                        settings.rounds, values[0], values[FORWARDED], values[CONNECTIONS]
+                        settings.rounds(),
+                        values[0],
+                        values[FORWARDED],
+                        values[CONNECTIONS]
                     );
                     let values_of = vec![nodes.to_string(), (*query).to_owned()];
                     let place = Case { values: values_of, scale, note: note.clone() };

@@ -128,7 +128,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let scale = settings.scale_or(1.0);
     let data = Data::open(scale)?;
     let folders: Vec<&Path> = data.parts.iter().map(PathBuf::as_path).collect();
-    let mut results = Results::open(&settings.results, NAME, &["link", "query"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["link", "query"], FIGURES)?;
     let this = std::env::current_exe()?;
     for link in settings.links(&LINKS) {
         let hosts = lab.hosts(NODES, &link.parse()?)?;

@@ -72,16 +72,14 @@ pub(super) fn measure(settings: &Settings) -> Result<[Results; 2]> {
         Contender::new(BESIDE, beside),
     ];
     let place = Case { values: vec!["TPC-H".into()], scale, note: String::new() };
-    let mut results = Results::open(&settings.results, NAME, &["what"], FIGURES)?;
+    let mut results = Results::open(&settings.results(), NAME, &["what"], FIGURES)?;
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
-    let mut agents = Results::open(&settings.results, AGENT_NAME, &["interval"], AGENT_FIGURES)?;
-    let mut alone = settings.clone();
-    alone.rounds = alone.rounds.min(3);
+    let mut agents = Results::open(&settings.results(), AGENT_NAME, &["interval"], AGENT_FIGURES)?;
     for interval in ["1s", "100ms"] {
         let observe = || Agent::start(&["--interval", interval])?.observed();
-        let contenders = vec![Contender::new(AGENT, observe).rounds_max(alone.rounds)];
+        let contenders = vec![Contender::new(AGENT, observe).rounds_max(settings.rounds().min(3))];
         let place = Case { values: vec![interval.to_owned()], scale: 0.0, note: String::new() };
-        agents.add(Comparison { figures: AGENT_FIGURES, contenders }.run(&alone, &place)?)?;
+        agents.add(Comparison { figures: AGENT_FIGURES, contenders }.run(settings, &place)?)?;
     }
     Ok([results, agents])
 }

@@ -109,7 +109,7 @@ impl Faults<'_> {
         let place =
             [*set, system, *fault, query.as_str(), *expected, at.as_str()].map(str::to_owned).to_vec();
         let mut found = Vec::new();
-        for round in 1..=self.settings.rounds {
+        for round in 1..=self.settings.rounds() {
             match run() {
                 Ok(run) => {
                     let row = Row::new(place.clone(), running.circumstances(), round, &run);

@@ -53,7 +53,7 @@ pub(crate) fn nodes(settings: &Settings) -> Result<()> {
     let load = report::load();
     targets::publish(settings)?;
     let _delays = Delays::count();
-    let mut rows = Rows::open(&settings.results, nodes::NAME, nodes::DIMENSIONS)?;
+    let mut rows = Rows::open(&settings.results(), nodes::NAME, nodes::DIMENSIONS)?;
     nodes::measure(settings, &Lab::new()?, &mut rows)?;
     pages::nodes_section(settings, &load, &rows)?;
     pages::what_if_section(settings, &load)?;
@@ -64,7 +64,7 @@ pub(crate) fn faults(settings: &Settings) -> Result<()> {
     let load = report::load();
     targets::publish(settings)?;
     let _delays = Delays::count();
-    let mut rows = Rows::open(&settings.results, faults::NAME, faults::DIMENSIONS)?;
+    let mut rows = Rows::open(&settings.results(), faults::NAME, faults::DIMENSIONS)?;
     faults::measure(settings, &Lab::new()?, &mut rows)?;
     pages::faults_section(settings, &load, &rows)?;
     targets::publish(settings)

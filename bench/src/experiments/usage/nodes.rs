@@ -40,8 +40,8 @@ pub(super) fn place(system: &str, configuration: Configuration, hardware: &str, 
 /// Measures both systems. Predictions are stored before the runs that they predict.
 pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result<()> {
     System::each(settings, &SCALES, |system, scale| {
-        let mut predicted = Predicted::open(&settings.results, system.name())?;
-        let mut traffic = TrafficRows::open(&settings.results)?;
+        let mut predicted = Predicted::open(&settings.results(), system.name())?;
+        let mut traffic = TrafficRows::open(&settings.results())?;
         {
             let mut running = Running::start(lab, LINK, NODES_MAX, BASE, system, scale)?;
             for configuration in Configuration::ALL {
@@ -100,7 +100,7 @@ impl Rounds<'_> {
         let system = running.system.name();
         for (query, tables) in QUERIES {
             let here = place(system, configuration, SLOW, query);
-            let mut runs = self.runs(running, &here, query, self.settings.rounds)?;
+            let mut runs = self.runs(running, &here, query, self.settings.rounds())?;
             runs.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
             let Some(middle) = runs.len().checked_sub(1) else { continue };
             let (row, run) = runs.swap_remove(middle / 2);
@@ -168,7 +168,7 @@ impl Rounds<'_> {
     fn changed(&mut self, running: &Running<'_>, hardware: &str, limits: Hardware) -> Result<()> {
         running.limit(limits)?;
         let (system, configuration) = (running.system.name(), running.configuration);
-        let rounds = self.settings.rounds.div_ceil(2).max(1);
+        let rounds = self.settings.rounds().div_ceil(2).max(1);
         for (query, _) in QUERIES {
             let here = place(system, configuration, hardware, query);
             if !self.runs(running, &here, query, rounds)?.is_empty() {

@@ -63,7 +63,7 @@ pub(super) fn nodes_section(settings: &Settings, load: &str, rows: &Rows) -> Res
         all.push(format!("### {system}: median seconds\n\n{}", times(rows, system)));
         all.push(format!("### {system}: classes\n\n{}", classes(rows, system)));
     }
-    let traffic = TrafficRows::open(&settings.results)?;
+    let traffic = TrafficRows::open(&settings.results())?;
     for system in SYSTEMS {
         let rates: Vec<&Rate> = traffic.rows.iter().filter(|rate| rate.place[0] == system).collect();
         if !rates.is_empty() {
@@ -219,7 +219,7 @@ fn classes(rows: &Rows, system: &str) -> String {
 }
 
 pub(super) fn what_if_section(settings: &Settings, load: &str) -> Result<()> {
-    let lines = predictions::compared(&settings.results)?;
+    let lines = predictions::compared(&settings.results())?;
     let mut groups: Vec<(String, Vec<&Line>)> = vec![("all".into(), lines.iter().collect())];
     for kind in ["CPU", "disk", "network", "nodes"] {
         for system in SYSTEMS {

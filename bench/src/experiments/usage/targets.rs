@@ -18,10 +18,10 @@ const REASONS: &str = "bench/src/experiments/usage/reasons.csv";
 
 pub(super) fn publish(settings: &Settings) -> Result<()> {
     let reasons = reasons()?;
-    let rows = Rows::open(&settings.results, faults::NAME, faults::DIMENSIONS)?;
-    let costs = Results::open(&settings.results, cost::NAME, &["what"], cost::FIGURES)?;
-    let agents = Results::open(&settings.results, cost::AGENT_NAME, &["interval"], cost::AGENT_FIGURES)?;
-    let lines = predictions::compared(&settings.results)?;
+    let rows = Rows::open(&settings.results(), faults::NAME, faults::DIMENSIONS)?;
+    let costs = Results::open(&settings.results(), cost::NAME, &["what"], cost::FIGURES)?;
+    let agents = Results::open(&settings.results(), cost::AGENT_NAME, &["interval"], cost::AGENT_FIGURES)?;
+    let lines = predictions::compared(&settings.results())?;
     let all: [(&str, Option<Outcome>); 5] = [
         (
             "at least 90% explained of the time of queries that one resource limits on purpose",
@@ -59,7 +59,7 @@ pub(super) fn publish(settings: &Settings) -> Result<()> {
     let table = tables::grid("target", &names, &["measured", "met", "why not"], cell);
     let notes = reasons.iter().filter(|(of, _)| of.is_empty()).map(|(_, note)| note.clone());
     let parts: Vec<String> = [text.to_owned(), table].into_iter().chain(notes).collect();
-    report::put(&settings.results, Page::Usage, NAME, &parts.join("\n\n"))
+    report::put(&settings.results(), Page::Usage, NAME, &parts.join("\n\n"))
 }
 
 fn reasons() -> Result<Vec<(String, String)>> {
