@@ -15,8 +15,7 @@ const GROUPS: [&str; 2] = ["all", "transfer"];
 /// The options of `all`.
 #[derive(Args, Debug)]
 pub(crate) struct All {
-    /// Trials: one round of each without warm-up, a hundredth of the rows, fewer cases; results go to
-    /// target/bench/quick.
+    /// Trials: each benchmark with its --quick; results go to target/bench/quick.
     #[arg(long)]
     quick: bool,
     /// How often each contender runs. [default: that of each benchmark]
@@ -25,7 +24,8 @@ pub(crate) struct All {
     /// Begins with this benchmark, e.g. one that failed.
     #[arg(long, value_name = "BENCHMARK")]
     from: Option<String>,
-    /// Folder for results. [default: docs/results, or target/bench/quick with --quick]
+    /// Folder for results; not the published ones, many of which were measured with other options, which their pages
+    /// show. [default: target/bench/all, or target/bench/quick with --quick]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
 }
@@ -56,14 +56,14 @@ impl All {
         let names = names();
         let place = |from: &String| {
             let place = names.iter().position(|name| name == from);
-            place.ok_or_else(|| format!("there is no benchmark `{from}`; there are: {}", names.join(", ")))
+            place.ok_or_else(|| format!("unknown benchmark `{from}`; expected one of: {}", names.join(", ")))
         };
         let first = self.from.as_ref().map_or(Ok(0), place)?;
         let mut ended = Vec::new();
         for (at, name) in names.iter().enumerate().skip(first) {
             eprint!("[{}/{}] {name} ... ", at + 1, names.len());
             let began = Instant::now();
-            let failed = !self.one(name, &log(&logs, name))?;
+            let failed = !self.run_one(name, &log(&logs, name))?;
             let took = began.elapsed();
             eprintln!("{:.0} s{}", took.as_secs_f64(), if failed { ", failed" } else { "" });
             ended.push(Ended { name: name.clone(), took, failed });
@@ -79,21 +79,23 @@ impl All {
         if failed.is_empty() {
             return Ok(());
         }
-        let last = log(&logs, failed[0]);
-        Err(format!("failed: {}; see {}", failed.join(", "), last.display()).into())
+        let first = log(&logs, failed[0]);
+        Err(format!("failed: {}; see {}", failed.join(", "), first.display()).into())
     }
 
     /// Returns whether the benchmark succeeded.
-    fn one(&self, name: &str, log: &Path) -> Result<bool> {
+    fn run_one(&self, name: &str, log: &Path) -> Result<bool> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(name);
         command.args(self.quick.then_some("--quick"));
         if let Some(rounds) = self.rounds {
             command.args(["--rounds", &rounds.to_string()]);
         }
-        if let Some(results) = &self.results {
-            command.arg("--results").arg(results);
-        }
+        match &self.results {
+            Some(results) => command.arg("--results").arg(results),
+            None if self.quick => &mut command,
+            None => command.arg("--results").arg(places::data().join("all")),
+        };
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command.status()?.success())

@@ -11,7 +11,7 @@ use crate::{Result, places};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
     /// How often each contender runs, after one warm-up run that is not counted.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Only over these links, by name or as `100mbit,25ms`; earlier results of other links are kept.
     #[arg(long = "link", value_name = "LINK", num_args = 1..)]
@@ -30,7 +30,8 @@ pub(crate) struct Settings {
     /// An earlier build of this program, whose nodes are a further contender (`shuffle`).
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) before: Option<PathBuf>,
-    /// A trial: one round without warm-up, a hundredth of the rows, fewer cases; results go to target/bench/quick.
+    /// A trial: one round without warm-up over one link, a hundredth of the rows where a benchmark has a scale; results go
+    /// to target/bench/quick.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder for results. Use another one for trials, to keep the published results.
@@ -59,7 +60,7 @@ impl Settings {
     }
 
     /// All of `cases`, or the first and the last with `--quick`.
-    pub(crate) fn cases<'a, T>(&self, cases: &'a [T]) -> Vec<&'a T> {
+    pub(crate) fn some_if_quick<'a, T>(&self, cases: &'a [T]) -> Vec<&'a T> {
         let last = cases.len().saturating_sub(1);
         cases
             .iter()

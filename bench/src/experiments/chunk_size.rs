@@ -43,7 +43,7 @@ fn measure(settings: &Settings, course: &LinkedHosts, data: Data, results: &mut 
         let scale = settings.scale_over(&course.link) * share(sizes[0]);
         let file = data.file(scale)?;
         let memory = MemoryServer::start_with(course, &file, batch_rows(course, &file)?)?;
-        for size in settings.cases(sizes) {
+        for size in settings.some_if_quick(sizes) {
             let (memory, size) = (&memory, size.to_string());
             let contenders = CODECS.into_iter().map(|codec| {
                 let size = size.clone();

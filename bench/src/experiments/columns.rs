@@ -210,7 +210,7 @@ pub(crate) fn wide(settings: &Settings) -> Result<()> {
         let named: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let named = named.iter().enumerate().map(|(at, name)| (*name, vec![at])).collect::<Vec<_>>();
         let all = (WHOLE, (0..schema.fields().len()).collect());
-        for (column, projection) in std::iter::once(&all).chain(settings.cases(&named)) {
+        for (column, projection) in std::iter::once(&all).chain(settings.some_if_quick(&named)) {
             let batches: Vec<_> =
                 batches.iter().map(|batch| batch.project(projection)).collect::<Result<_, _>>()?;
             let contenders = Encoding::ALL.map(|encoding| {

@@ -107,7 +107,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let dimensions = &["link", "direction", "connections", "message bytes"];
     let mut results = Results::open(&settings.results(), NAME, dimensions, FIGURES)?;
     let mut plots = Vec::new();
-    for link in settings.links(&LINKS) {
+    let links = if settings.wants(NETBENCH) { settings.links(&LINKS) } else { Vec::new() };
+    for link in links {
         let hosts = LinkedHosts::open(&lab, &link)?;
         for direction in DIRECTIONS {
             let folder = folder(&link, direction);

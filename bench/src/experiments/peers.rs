@@ -99,8 +99,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                the whole result. Arrow Flight is the C++ implementation through pyarrow, 65536 rows a batch, \
                with the compression of Arrow IPC. netcat sends the table as CSV from a file in the page \
                cache, and its output is discarded; with a compressor it stands for the paper's netcat with \
-               Snappy and GZIP (level 1, one thread at each end), over the slow link also for heavyweight ones: \
-               GZIP and XZ at level 6, Zstandard at level 19. Quack answers `from t` from a table in \
+               Snappy and GZIP (level 1, one thread at each end), over `slow` also GZIP and XZ at level 6 and Zstandard at \
+               level 19. Quack answers `from t` from a table in \
                DuckDB's memory. The clock starts on an open connection; netcat's starts with its process. \
                Bytes on the wire are all that the near host received, headers included; on the local link, \
                all bytes over the loopback."

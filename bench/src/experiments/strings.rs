@@ -220,7 +220,7 @@ fn places<'a, C>(
     settings: &'a Settings,
     measure: impl Fn(&StringArray, C, usize) -> Result<Vec<f64>> + Copy + 'a,
 ) -> impl Iterator<Item = Result<(String, impl Fn(C) -> Result<Vec<f64>>)>> + 'a {
-    settings.cases(&WIDTHS).into_iter().map(move |&width| {
+    settings.some_if_quick(&WIDTHS).into_iter().map(move |&width| {
         let count = (CHARACTERS / width as f64).min(VALUES_MAX) * settings.scale_or(1.0);
         let values = texts(width, (count as usize).max(1))?;
         Ok((width.to_string(), move |contender| measure(&values, contender, width)))

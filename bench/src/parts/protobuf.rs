@@ -194,7 +194,7 @@ pub(super) fn serve(file: &Path) -> Result<()> {
         let [wanted] = wanted;
         let shape = if wanted & !COMPRESSED == Shape::Rows as u8 { Shape::Rows } else { Shape::Columns };
         let mut zstd = (wanted & COMPRESSED != 0).then(|| bulk::Compressor::new(ZSTD_LEVEL)).transpose()?;
-        let mut frame = Vec::new();
+        let (mut frame, mut packed) = (Vec::new(), Vec::new());
         for batch in &batches {
             frame.clear();
             frame.extend([0; 4]);
@@ -204,9 +204,10 @@ pub(super) fn serve(file: &Path) -> Result<()> {
                 Shape::Columns => columns.encode(&mut frame)?,
             }
             if let Some(zstd) = &mut zstd {
-                let packed = zstd.compress(&frame[4..])?;
-                frame.truncate(4);
-                frame.extend(packed);
+                packed.resize(4 + zstd::zstd_safe::compress_bound(frame.len() - 4), 0);
+                let bytes = zstd.compress_to_buffer(&frame[4..], &mut packed[4..])?;
+                packed.truncate(4 + bytes);
+                std::mem::swap(&mut frame, &mut packed);
             }
             let bytes = u32::try_from(frame.len() - 4)?;
             frame[..4].copy_from_slice(&bytes.to_le_bytes());
@@ -222,6 +223,7 @@ pub(super) fn read(address: &str, shape: Shape, compressed: bool) -> Result<Tran
     let began = Instant::now();
     (&socket).write_all(&[shape as u8 | if compressed { COMPRESSED } else { 0 }])?;
     let mut zstd = bulk::Decompressor::new()?;
+    let mut unpacked = Vec::with_capacity(if compressed { CHUNK_BYTES_MAX } else { 0 });
     let mut socket = BufReader::with_capacity(1 << 20, socket);
     let (mut rows, mut bytes, mut frame) = (0, 0, Vec::new());
     loop {
@@ -237,10 +239,16 @@ pub(super) fn read(address: &str, shape: Shape, compressed: bool) -> Result<Tran
         frame.resize(length, 0);
         socket.read_exact(&mut frame)?;
         bytes += length as u64;
-        let plain = if compressed { &zstd.decompress(&frame, CHUNK_BYTES_MAX)? } else { &frame };
+        let plain = if compressed {
+            unpacked.clear();
+            zstd.decompress_to_buffer(&frame, &mut unpacked)?;
+            &unpacked
+        } else {
+            &frame
+        };
         rows += match shape {
-            Shape::Rows => Rows::decode(&**plain)?.rows.len(),
-            Shape::Columns => Columns::decode(&**plain)?.orderkey.len(),
+            Shape::Rows => Rows::decode(&plain[..])?.rows.len(),
+            Shape::Columns => Columns::decode(&plain[..])?.orderkey.len(),
         } as u64;
     }
 }

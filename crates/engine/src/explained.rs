@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A distributed query, explained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Time from the first request to the last row, if the query was run.
     pub seconds: Option<f64>,

@@ -196,12 +196,15 @@ async fn begin(
     tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
     let schema = plan.schema();
     tokio::task::yield_now().await;
-    let context = match &cluster {
-        Some(cluster) => cluster.planned(&plan, state)?.1,
-        None => state.task_ctx(),
+    let (planned, context) = match &cluster {
+        Some(cluster) => {
+            let (planned, context) = cluster.planned(&plan, state)?;
+            (Some(planned), context)
+        }
+        None => (None, state.task_ctx()),
     };
     let bytes = load::rows_bytes(plan.as_ref());
-    let (scans, ran) = (plan.clone(), plan.clone());
+    let scans = plan.clone();
     let runtime = context.runtime_env();
     let batches = match room.memory.take_now(bytes) {
         Some(held) => held_by(sorted_joins::execute(plan, context, alternative)?, held),
@@ -220,8 +223,8 @@ async fn begin(
         }
     };
     let batches = damage::named(batches, scans, runtime);
-    let batches = match &cluster {
-        Some(cluster) => cluster.learn_from(ran, batches),
+    let batches = match cluster.as_ref().zip(planned) {
+        Some((cluster, planned)) => cluster.learn_from(planned, batches),
         None => batches,
     };
     let batches = match nullable {

@@ -1,6 +1,6 @@
 //! Cancels statements at their servers when nobody waits for their rows any more.
 //!
-//! A cancel request takes a moment, because it needs its own connection, perhaps with TLS. A process
+//! That takes a moment, because a cancel request needs its own connection, perhaps with TLS. A process
 //! that is about to end must wait in [`cancels_sent`], or the statement keeps running.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Drop for StatementGuard {
     }
 }
 
-/// Sends a cancel request in a background task. `request` has its own timeout.
+/// Cancels a statement in a background task. `request` does it, and has its own timeout.
 pub(crate) fn send(target: String, request: impl Future<Output = Result<(), String>> + Send + 'static) {
     let failed = |target: &str, reason: &str| {
         tracing::info!(target, reason, "a statement could not be cancelled");

@@ -1,6 +1,6 @@
 //! Subgradient descent as in the volume algorithm (F. Barahona and R. Anbil, "The Volume Algorithm: Producing Primal
 //! Solutions with a Subgradient Method", Mathematical Programming 87(3), 2000), which the thesis names as future work,
-//! so that the value never rises. Without the primal part: sizes are all that is sought.
+//! so that the value never rises. Simplified: every step that descends counts, and the primal part is omitted.
 
 use crate::cost::Cost;
 use crate::error::Result;
@@ -9,9 +9,9 @@ use crate::walk::{Halt, Rules, Walk, walk};
 
 /// Share of the newest gradient in the direction; the rest is the direction before.
 const NEWEST: f64 = 0.5;
-/// A step that descends makes the next one longer by this factor, ("green")
+/// A step that descends makes the next one longer by this factor.
 const LONGER: f64 = 1.1;
-/// and one that does not makes it shorter by this one ("red").
+/// A step that does not descend makes the next one shorter by this factor.
 const SHORTER: f64 = 0.66;
 /// Length of the first step, in logarithms of the sizes.
 const FIRST: f64 = 1.0;

@@ -1,5 +1,5 @@
 //! Iterates to better sizes until a step no longer pays off: the common part of
-//! [`newton`](crate::newton) and [`descent`](crate::descent).
+//! [`newton`](crate::newton), [`descent`](crate::descent) and [`volume`](crate::volume).
 
 use serde::{Deserialize, Serialize};
 

@@ -35,9 +35,8 @@ pub(crate) async fn explain(
     // A query that stays on one node makes no use of them.
     let choices =
         choices.filter(|_| plan.is::<DistributedExec>()).map(|choices| choices.get()).unwrap_or_default();
-    let partitions = state.config().target_partitions();
     // Before the query runs: a prediction must not know what it is about.
-    let (expected, context) = cluster.planned(&plan, state)?;
+    let (planned, context) = cluster.planned(&plan, state)?;
     let (mut seconds, mut count) = (None, None);
     let mut shown = plan.clone();
     if run {
@@ -50,29 +49,31 @@ pub(crate) async fn explain(
         (seconds, count) = (Some(began.elapsed().as_secs_f64()), Some(sum));
         match measured(plan.clone(), METRICS_TIMEOUT).await? {
             Some(measured) => {
-                cluster.facts.learn(&measured, snapshot.nodes.len() * partitions);
+                cluster.remember(&planned, &measured)?;
                 shown = measured;
             }
             None => tracing::warn!("some nodes did not report their metrics"),
         }
     }
-    let mut found = Explained {
-        seconds,
-        rows: count,
-        stages: Vec::new(),
-        edges: Vec::new(),
-        expected_edges: Vec::new(),
-        choices,
-        plan: match plan.downcast_ref::<DistributedExec>() {
-            Some(_) => display_plan_ascii(shown.as_ref(), run),
-            None => displayable(plan.as_ref()).indent(false).to_string(),
-        },
+    let text = match plan.downcast_ref::<DistributedExec>() {
+        Some(_) => display_plan_ascii(shown.as_ref(), run),
+        None => displayable(plan.as_ref()).indent(false).to_string(),
     };
-    let root = shown
-        .downcast_ref::<DistributedExec>()
-        .and_then(|root| root.children().first().map(|c| (*c).clone()));
-    stage(&root.unwrap_or(shown), 0, &[cluster.name().to_owned()], snapshot, run, &mut found)?;
-    found.expected_edges = expected;
+    let found = explained(&shown, cluster.name(), snapshot, run)?;
+    Ok(Explained { seconds, rows: count, expected_edges: planned.expected, choices, plan: text, ..found })
+}
+
+/// The stages and edges of a plan, whose coordinator is `me`; with `run`, of one that has run.
+pub(super) fn explained(
+    plan: &Arc<dyn ExecutionPlan>,
+    me: &str,
+    snapshot: &Snapshot,
+    run: bool,
+) -> Result<Explained> {
+    let mut found = Explained::default();
+    let root =
+        plan.downcast_ref::<DistributedExec>().and_then(|root| root.children().first().map(|c| (*c).clone()));
+    stage(root.as_ref().unwrap_or(plan), 0, &[me.to_owned()], snapshot, run, &mut found)?;
     Ok(found)
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod explain;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod handler;
+mod learn;
 mod links;
 mod members;
 mod metrics;
@@ -37,29 +38,25 @@ use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ExecutionPlan, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
-};
+use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_distributed::{
-    DistributedExec, DistributedExt, NetworkBoundaryExt, Worker, WorkerQueryContext,
-};
-use futures::StreamExt as _;
+use datafusion_distributed::{DistributedExt, NetworkBoundaryExt, Worker, WorkerQueryContext};
 use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OnceCell, Semaphore};
 use uuid::Uuid;
 
+use self::catalog::ClusterTables;
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
-use self::cost::edges::Prediction;
 use self::cost::facts::Facts;
+use self::cost::history::EdgeHistory;
 use self::cost::rates::Rates;
 use self::cost::ways::{Choices, FastestStrategies};
 use self::edge_plans::EdgePlans;
 use self::exchange::Exchange;
+use self::learn::LEARNERS_MAX;
 use self::links::Links;
 use self::members::{Members, MembersConfig};
 use self::overlay::Overlay;
@@ -72,7 +69,6 @@ use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::error::{EngineError, Result};
-use crate::explained::ExpectedEdge;
 use crate::files::FileLocation;
 use crate::meter::TaskMeters;
 use crate::range::{RangeFiles, WithRangeFiles};
@@ -91,10 +87,6 @@ pub(crate) const VERSION: &str = concat!(
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// No node takes longer to welcome another one.
 const WELCOME_TIMEOUT_MAX: Duration = Duration::from_secs(20);
-
-/// Queries that facts are learned from at a time: their plans are kept until all nodes have reported.
-const LEARNERS_MAX: usize = 16;
-const LEARN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The protocol that carries plans and rows between nodes. Membership always goes over Lightship's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -246,7 +238,9 @@ pub(crate) struct Cluster {
     queries: Arc<Queries>,
     /// What operators gave in earlier queries.
     facts: Arc<Facts>,
-    /// Permits for queries that facts are learned from.
+    /// What nodes sent each other in earlier queries, beside what was expected.
+    edges: Arc<EdgeHistory>,
+    /// Permits for queries that are learned from.
     learners: Arc<Semaphore>,
     /// What was measured of the links to this node.
     links: Links,
@@ -322,6 +316,7 @@ impl Cluster {
             exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
             facts: Arc::default(),
+            edges: Arc::default(),
             learners: Arc::new(Semaphore::new(LEARNERS_MAX)),
             links: Links::default(),
             query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
@@ -501,8 +496,13 @@ impl Cluster {
         state.add_analyzer_rule(arithmetic::rule());
         let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
-        let overlay = self.overlay();
-        all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot, overlay.as_ref())?)?;
+        let own = ClusterTables {
+            members: self.nodes(),
+            snapshot: snapshot.clone(),
+            overlay: self.overlay(),
+            edges: self.edges.clone(),
+        };
+        all.register_schema("cluster", Arc::new(own))?;
         let tables: Arc<dyn SchemaProvider> =
             Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) });
         let tables = match self.local.range_files.clone() {
@@ -513,65 +513,6 @@ impl Cluster {
         information_schema::register(&state, &all, self.local.range_files.clone())?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
-    }
-
-    /// What the nodes of a plan are expected to send each other, and a context in which they do it as planned.
-    pub(crate) fn planned(
-        &self,
-        plan: &Arc<dyn ExecutionPlan>,
-        state: &SessionState,
-    ) -> DataFusionResult<(Vec<ExpectedEdge>, Arc<TaskContext>)> {
-        let Some(snapshot) = state.config().get_extension::<members::Snapshot>() else {
-            return Ok((Vec::new(), state.task_ctx()));
-        };
-        if !plan.is::<DistributedExec>() {
-            return Ok((Vec::new(), state.task_ctx()));
-        }
-        let partitions = state.config().target_partitions();
-        let exchange = &self.exchange;
-        let prediction = Prediction { facts: &self.facts, snapshot: &snapshot, partitions, exchange };
-        let edges = prediction.edges(plan, self.name())?;
-        let plans = cost::edges::plans(&edges);
-        let mut config = state.config().clone();
-        config.set_distributed_passthrough_headers(plans.to_headers())?;
-        config.set_extension(Arc::new(plans));
-        Ok((edges, Arc::new(TaskContext::from(state).with_session_config(config))))
-    }
-
-    /// The rows of a plan. Once they have ended, what its operators gave is remembered.
-    pub(crate) fn learn_from(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        rows: SendableRecordBatchStream,
-    ) -> SendableRecordBatchStream {
-        let Some(place) =
-            self.learners.clone().try_acquire_owned().ok().filter(|_| plan.is::<DistributedExec>())
-        else {
-            return rows;
-        };
-        let streams = self.members.met().len() + 1;
-        let streams = streams * self.local.context.state().config().target_partitions().max(2);
-        let schema = rows.schema();
-        let learning = (rows, Some((self.facts.clone(), plan, place)));
-        let rows = futures::stream::unfold(learning, move |(mut rows, mut learning)| async move {
-            let batch = rows.next().await;
-            match (&batch, learning.take()) {
-                (Some(Ok(_)), again) => learning = again,
-                // A plan that has failed has not given all its rows.
-                (Some(Err(_)), _) => {}
-                (None, Some((facts, plan, place))) => {
-                    tokio::spawn(async move {
-                        if let Ok(Some(measured)) = explain::measured(plan, LEARN_TIMEOUT).await {
-                            facts.learn(&measured, streams);
-                        }
-                        drop(place);
-                    });
-                }
-                (None, None) => {}
-            }
-            Some((batch?, (rows, learning)))
-        });
-        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 
     /// Runs tasks on this node, for its own queries and for those of others.

@@ -1,11 +1,13 @@
 //! Plans of queries over several nodes depend on what was measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
+use datafusion::arrow::compute::concat_batches;
 use lightship_engine::{ClusterConfig, Engine, EngineConfig, Explained, Strategy};
 use lightship_testkit::results::{Order, difference};
 
@@ -51,6 +53,43 @@ async fn sends_what_is_expected(node: &Node, sql: &str) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_earlier_queries_sent_is_beside_what_was_expected() {
+    let (_folder, _, nodes) = three().await;
+    let sql =
+        "select count(*) from lineitem join orders on l_orderkey = o_orderkey where l_comment like '%e%'";
+    let edges = async || {
+        let columns = "query, is_known, expected_rows, rows, bytes, expected_seconds, seconds";
+        let batches =
+            nodes[0].query(&format!("select {columns} from cluster.edges order by query")).await.unwrap();
+        batches.first().map(|first| concat_batches(&first.schema(), &batches).unwrap())
+    };
+    assert_eq!(edges().await.map_or(0, |all| all.num_rows()), 0);
+    for _ in 0..3 {
+        explain(&nodes[0], &format!("explain analyze {sql}")).await;
+    }
+    let all = edges().await.unwrap();
+    let query = all.column(0).as_primitive::<UInt64Type>();
+    assert_eq!(query.values().iter().collect::<BTreeSet<_>>(), BTreeSet::from([&1, &2, &3]));
+    let (is_known, expected) = (all.column(1).as_boolean(), all.column(2).as_primitive::<Float64Type>());
+    let rows = all.column(3).as_primitive::<UInt64Type>();
+    for row in 0..all.num_rows() {
+        assert_eq!(is_known.value(row), query.value(row) > 1, "{row}: {all:?}");
+        if query.value(row) == 3 {
+            let (expected, rows) = (expected.value(row), rows.value(row) as f64);
+            assert!((rows - expected).abs() <= 0.2 * rows + 10.0, "{row}: {all:?}");
+        }
+    }
+    // Of queries whose rows are read, the nodes report once they have ended.
+    nodes[0].query(sql).await.unwrap();
+    while edges().await.unwrap().column(0).as_primitive::<UInt64Type>().iter().flatten().max() != Some(4) {
+        tokio::task::yield_now().await;
+    }
+    // Other nodes know what they have planned themselves.
+    let of_other = nodes[1].query("select * from cluster.edges").await.unwrap();
+    assert_eq!(of_other.iter().map(RecordBatch::num_rows).sum::<usize>(), 0);
+}
+
 /// Adds a file with these rows of `a`, and a text in each, to the folder of a table.
 fn numbers(folder: &Path, name: &str, file: &str, rows: Range<u32>) {
     let table = folder.join(name);
@@ -60,7 +99,7 @@ fn numbers(folder: &Path, name: &str, file: &str, rows: Range<u32>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_have_grown_a_thousandfold_are_planned_by_what_they_gave() {
+async fn expected_rows_follow_tables_that_grow_and_shrink_a_thousandfold() {
     let folder = tempfile::tempdir().unwrap();
     numbers(folder.path(), "few", "1.csv", 0..100);
     numbers(folder.path(), "many", "1.csv", 0..50_000);

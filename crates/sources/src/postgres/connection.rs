@@ -60,6 +60,8 @@ pub(super) struct Connection {
     skip: usize,
     /// Statements that the server has not reported as done.
     unfinished: usize,
+    /// Whether the server waits for the rows of a COPY.
+    wants_rows: bool,
     /// The connection's permit, if connections are limited.
     permit: Option<Permit>,
 }
@@ -86,6 +88,7 @@ impl Connection {
                 written: 0,
                 skip: 0,
                 unfinished: 0,
+                wants_rows: false,
                 permit: None,
             };
             connection.log_in().await?;
@@ -258,8 +261,10 @@ impl Connection {
         };
         let body = self.read[MessageHeader::BYTES..header.total()].to_vec();
         self.read.advance(header.total());
-        if header.tag == b'Z' {
-            self.unfinished = self.unfinished.saturating_sub(1);
+        match header.tag {
+            b'Z' => (self.unfinished, self.wants_rows) = (self.unfinished.saturating_sub(1), false),
+            b'G' => self.wants_rows = true,
+            _ => {}
         }
         Ok(Some(Frame { tag: header.tag, body }))
     }
@@ -350,8 +355,11 @@ impl Drop for Connection {
         // Closing the socket is not enough: the server notices it only when it writes.
         if let (1.., Some(key)) = (self.unfinished, self.key) {
             let mut socket: Box<dyn Socket> = mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
-            // A server that waits for rows of a COPY ends the session now, even if the runtime is blocked.
-            let _ = socket.shutdown().now_or_never();
+            if self.wants_rows {
+                // The server ends the session now, even if the runtime is blocked. Not in other cases: a pooler
+                // forgets whose statement it is to cancel when its client ends.
+                let _ = socket.shutdown().now_or_never();
+            }
             let permit = self.permit.take();
             let ended = end_session(self.config.clone(), key, socket);
             cancel::send(self.target(), ended.inspect(|_| drop(permit)));

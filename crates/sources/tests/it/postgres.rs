@@ -383,7 +383,7 @@ async fn a_cancel_request_that_overtakes_the_query_is_repeated() {
     const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (far, near) = (server().port(), listener.local_addr().unwrap().port());
-    let uri = server().uri().replace(&far.to_string(), &near.to_string());
+    let uri = server().uri().replace(&format!(":{far}/"), &format!(":{near}/"));
     let (held, arrived) = watch::channel(false);
     let (requests, mut requested) = watch::channel(0);
     let asked = requested.clone();
@@ -393,24 +393,24 @@ async fn a_cancel_request_that_overtakes_the_query_is_repeated() {
             let server = TcpStream::connect(("127.0.0.1", far)).await.unwrap();
             let (held, requests, mut asked) = (held.clone(), requests.clone(), asked.clone());
             tokio::spawn(async move {
-                let ((mut asks, mut gets), (mut answers, mut takes)) =
+                let ((mut client_read, mut client_write), (mut server_read, mut server_write)) =
                     (client.into_split(), server.into_split());
                 let up = async {
                     let mut buffer = vec![0; 64 << 10];
-                    while let Ok(length @ 1..) = asks.read(&mut buffer).await {
+                    while let Ok(length @ 1..) = client_read.read(&mut buffer).await {
                         let sent = &buffer[..length];
                         if sent.windows(EXECUTE.len()).any(|part| part == EXECUTE) {
                             held.send_replace(true);
                             asked.wait_for(|count| *count > 0).await.unwrap();
                         }
-                        takes.write_all(sent).await.unwrap();
+                        server_write.write_all(sent).await.unwrap();
                     }
-                    let _ = takes.shutdown().await;
+                    let _ = server_write.shutdown().await;
                 };
                 let down = async {
-                    let sent = tokio::io::copy(&mut answers, &mut gets).await;
-                    let _ = gets.shutdown().await;
-                    // To cancel requests, PostgreSQL answers only whether it has TLS.
+                    let sent = tokio::io::copy(&mut server_read, &mut client_write).await;
+                    let _ = client_write.shutdown().await;
+                    // To cancel requests, PostgreSQL server_read only whether it has TLS.
                     if matches!(sent, Ok(0 | 1)) {
                         requests.send_modify(|count| *count += 1);
                     }
@@ -422,7 +422,9 @@ async fn a_cancel_request_that_overtakes_the_query_is_repeated() {
     let source = PostgresSource::connect(&uri).await.unwrap();
     let sql = "SELECT /* overtaken_query */ pg_sleep(600)";
     let rows = source.query(sql, &streams(1)).await.unwrap();
-    arrived.clone().wait_for(|arrived| *arrived).await.unwrap();
+    let mut arrived = arrived;
+    let execute = arrived.wait_for(|arrived| *arrived);
+    drop(tokio::time::timeout(Duration::from_secs(20), execute).await.expect("the statement"));
     drop(rows);
     let again = requested.wait_for(|count| *count > 1);
     drop(tokio::time::timeout(Duration::from_secs(20), again).await.expect("a second request"));

@@ -122,11 +122,15 @@ impl Column {
             }
         }
         self.symbols = None;
+        let sample = site.sample();
+        // A sample of one value says nothing about the others, as of a sorted column.
+        let whole = sample.constant().is_some();
         let mut failed = Vec::new();
         let (scheme, compressed, encoded) = loop {
             let tried =
                 |scheme: &Scheme| !failed.contains(scheme) && (symbols_tried || *scheme != Scheme::Fsst);
-            let (scheme, compressed) = choose(&site.sample(), &mut self.symbols, tried, compression, packer);
+            let by = if whole { site } else { &sample };
+            let (scheme, compressed) = choose(by, &mut self.symbols, tried, compression, packer);
             if scheme != Scheme::Fsst {
                 self.symbols = None;
             }

@@ -4,13 +4,13 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::super::config::{Config, Host, SslMode};
@@ -20,6 +20,8 @@ use crate::{Result, SourceError};
 
 /// How long the server may take to end a session whose statement is cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long rows of a cancelled statement are read.
+const ROWS_READ_MAX: Duration = Duration::from_millis(600);
 /// When a cancel request is first repeated; the time doubles with each request.
 const CANCEL_AGAIN: Duration = Duration::from_millis(100);
 
@@ -78,35 +80,46 @@ pub(super) fn dial<'a>(
 
 /// Ends the session of `socket`, on which a statement may still run: cancels the statement, and waits until
 /// the server has closed the connection. A cancel request that comes before the server has read the
-/// statement, or between two of them, does nothing, so it is repeated.
+/// statement, or between two statements, does nothing, so it is repeated.
 ///
 /// # Errors
-/// If the server can't be asked, or the session has not ended after [`CANCEL_TIMEOUT`]. Then the statement may
-/// still run.
+/// If the session has not ended after [`CANCEL_TIMEOUT`]: the reason. Then the statement may still run.
 pub(super) async fn end_session(
     config: Arc<Config>,
     key: (i32, i32),
     socket: Box<dyn Socket>,
 ) -> Result<(), String> {
     let (mut read, mut write) = tokio::io::split(socket);
+    let reads = AtomicBool::new(false);
+    let mut refused = None;
     let work = async {
-        // The server closes the connection when it reads the end. It does not read while it waits for someone
-        // to take its rows. How the connection ends does not matter.
-        let mut ignored = sink();
-        let mut ended = pin!(async { tokio::join!(write.shutdown(), copy(&mut read, &mut ignored)) });
-        let mut wait = CANCEL_AGAIN;
+        let discard = async {
+            let mut rows = vec![0; 64 << 10];
+            while let Ok(1..) = read.read(&mut rows).await {
+                reads.store(true, Ordering::Relaxed);
+            }
+        };
+        // The server closes the connection when it reads the end. How it ends does not matter.
+        let mut ended = pin!(async { tokio::join!(write.shutdown(), discard) });
+        let (began, mut wait) = (Instant::now(), CANCEL_AGAIN);
         loop {
-            request_cancel(&config, key).await.map_err(|e| e.to_string())?;
+            refused = request_cancel(&config, key).await.err();
+            reads.store(false, Ordering::Relaxed);
             if tokio::time::timeout(wait, &mut ended).await.is_ok() {
-                return Ok(());
+                return;
+            }
+            // A server that still sends rows notices that the socket is closed.
+            if reads.load(Ordering::Relaxed) && began.elapsed() > ROWS_READ_MAX {
+                return;
             }
             wait *= 2;
         }
     };
-    match tokio::time::timeout(CANCEL_TIMEOUT, work).await {
-        Ok(done) => done,
-        Err(_) => Err(format!("its session has not ended within {} s", CANCEL_TIMEOUT.as_secs())),
+    if tokio::time::timeout(CANCEL_TIMEOUT, work).await.is_ok() {
+        return Ok(());
     }
+    let waited = || format!("its session has not ended within {} s", CANCEL_TIMEOUT.as_secs());
+    Err(refused.map_or_else(waited, |error: io::Error| error.to_string()))
 }
 
 /// Asks the server to cancel what one connection runs now, if anything.
