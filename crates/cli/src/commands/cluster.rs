@@ -72,8 +72,9 @@ struct ShowArgs {
 
 /// Show what was measured of the links between the nodes
 ///
-/// Each node measures what it receives from each other node: when they meet, and again after a minute
-/// or, while queries run, after some minutes. Rows of queries that arrive faster count at once. Plans of
+/// Each node measures what it receives from each other node: when they meet, and again after 30 to 60
+/// seconds or, while queries run, 5 to 10 minutes. Rows of queries that arrive faster count at once; if
+/// they come at less than half the rate, the link is measured again when no query runs. Plans of
 /// queries depend on it. Any client gets the same in SQL: select * from cluster.links.
 #[derive(Args)]
 #[command(after_long_help = "Examples:

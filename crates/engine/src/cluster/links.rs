@@ -42,6 +42,10 @@ const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
 const REPEATED_BYTES: u32 = 1 << 20;
 /// Enough to tell the rate from the cost of a message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
+/// Rows that arrive at less than this part of what was measured cast doubt on it.
+const DOUBTFUL: f64 = 0.5;
+/// A doubtful measurement is repeated after this long, once no query runs.
+const AGE_DOUBTFUL: Duration = Duration::from_secs(5);
 /// Rows of fewer bytes say nothing of the link.
 const ARRIVED_BYTES_MIN: u64 = 1 << 20;
 /// A link that carries 1 MiB in this time is not what a query waits for.
@@ -127,10 +131,13 @@ impl Links {
         }
         let bytes_per_second = bytes as f64 / took.as_secs_f64();
         let mut known = self.lock();
-        if let Some(cost) = known.get_mut(from).and_then(|known| known.cost.as_mut())
-            && bytes_per_second * (1.0 - NEWS) > cost.bytes_per_second
-        {
+        let Some(known) = known.get_mut(from) else { return };
+        let Some(cost) = known.cost.as_mut() else { return };
+        if bytes_per_second * (1.0 - NEWS) > cost.bytes_per_second {
             cost.bytes_per_second = bytes_per_second;
+        } else if bytes_per_second < cost.bytes_per_second * DOUBTFUL {
+            // The link may be slower than it was, or the rows were late: a measurement tells.
+            known.after = known.after.min(AGE_DOUBTFUL);
         }
     }
 
@@ -305,6 +312,20 @@ mod tests {
         let changed =
             |bytes_per_second| links.set("a:1", Some(LinkCost { bytes_per_second, ..cost }), AGE_MAX);
         assert!(!changed(2.1e6) && !changed(2.7e6) && changed(1.1e6) && changed(1.5e6));
+    }
+
+    #[test]
+    fn rows_that_arrive_at_less_than_half_the_rate_have_the_link_measured_soon() {
+        let links = Links::default();
+        let cost = LinkCost { bytes_per_second: 1e6, first_message_seconds: 1e-4, message_seconds: 1e-6 };
+        links.set("a:1", Some(cost), AGE_MAX);
+        let after = || links.lock()["a:1"].after;
+        links.arrived("a:1", 1_200_000, Duration::from_secs(2));
+        assert!(after() >= AGE_MAX);
+        links.arrived("a:1", 1_200_000, Duration::from_secs(3));
+        assert_eq!(after(), AGE_DOUBTFUL);
+        // The rate is what was measured, not what came.
+        assert_eq!(links.entries()[0].bytes_per_second, 1_000_000);
     }
 
     #[test]

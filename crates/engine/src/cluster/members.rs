@@ -69,8 +69,8 @@ pub(crate) struct Snapshot {
     pub(crate) removed: Vec<String>,
     /// What was measured of links, by the places of their ends in `nodes`: from, to.
     pub(crate) links: HashMap<(usize, usize), LinkCost>,
-    /// Bytes a second that each of `nodes` sends and receives.
-    pub(crate) capacities: Vec<f64>,
+    /// Bytes a second that each of `nodes` sends, and those that it receives.
+    pub(crate) capacities: Vec<[f64; 2]>,
 }
 
 impl Snapshot {
@@ -85,10 +85,20 @@ impl Snapshot {
         self.links.iter().map(move |((from, to), cost)| (name(*from), name(*to), *cost))
     }
 
-    /// Bytes a second that a node receives, or sends if that is less. Its own link is as fast as the fastest of
-    /// its links to others, each of which may be slower because of the other node.
-    pub(crate) fn capacity(&self, node: &str) -> f64 {
-        self.place(node).and_then(|place| self.capacities.get(place)).copied().unwrap_or(LINK_UNKNOWN)
+    /// Bytes a second that a node sends. Its own link is as fast as the fastest of its links to others, each of which
+    /// may be slower because of the other node.
+    pub(crate) fn sends(&self, node: &str) -> f64 {
+        self.capacities_of(node)[0]
+    }
+
+    /// The same of what it receives.
+    pub(crate) fn receives(&self, node: &str) -> f64 {
+        self.capacities_of(node)[1]
+    }
+
+    fn capacities_of(&self, node: &str) -> [f64; 2] {
+        let known = self.place(node).and_then(|place| self.capacities.get(place));
+        known.copied().unwrap_or([LINK_UNKNOWN; 2])
     }
 
     /// The number of a node in `nodes`, which are sorted.
@@ -112,8 +122,7 @@ impl Snapshot {
             fastest[*to][1] = fastest[*to][1].max(cost.bytes_per_second);
         }
         let known = |rate: f64| if rate > 0.0 { rate } else { LINK_UNKNOWN };
-        self.capacities =
-            fastest.into_iter().map(|[sent, received]| known(sent).min(known(received))).collect();
+        self.capacities = fastest.into_iter().map(|each| each.map(known)).collect();
     }
 
     /// Why rows of a table in parts may be missing, if they may.

@@ -80,10 +80,11 @@ fn on_one_host(snapshot: &Snapshot) -> bool {
     hosts.all(|host| Some(host) == first)
 }
 
-/// The nodes and the bytes a second that each receives or sends, the fastest first.
+/// The nodes and the bytes a second that each receives, the fastest first. All send the rows that they have, whichever
+/// node receives them.
 fn by_capacity(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     let mut nodes: Vec<(&str, f64)> =
-        snapshot.nodes.iter().map(|node| (node.name.as_str(), snapshot.capacity(&node.name))).collect();
+        snapshot.nodes.iter().map(|node| (node.name.as_str(), snapshot.receives(&node.name))).collect();
     // The sort is stable: nodes that are equally fast stay in order.
     nodes.sort_by(|a, b| b.1.total_cmp(&a.1));
     nodes

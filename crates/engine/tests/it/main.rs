@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod cluster;
+mod cluster_changes;
 mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;

@@ -105,8 +105,8 @@ impl Prediction<'_> {
                 // All edges of a node share its link.
                 let others =
                     |nodes: &[String], node: &String| nodes.iter().filter(|other| *other != node).count();
-                let sending = bytes * others(to, sender) as f64 / self.snapshot.capacity(sender);
-                let receiving = bytes * others(from, receiver) as f64 / self.snapshot.capacity(receiver);
+                let sending = bytes * others(to, sender) as f64 / self.snapshot.sends(sender);
+                let receiving = bytes * others(from, receiver) as f64 / self.snapshot.receives(receiver);
                 let link = self.snapshot.link(sender, receiver);
                 let alone = link.map_or(0.0, |link| bytes / link.bytes_per_second);
                 let first = link.map_or(0.0, |link| link.first_message_seconds);

@@ -157,7 +157,8 @@ impl Rates {
     /// The rates of a cluster.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let measured = snapshot.nodes.iter().filter_map(|node| node.processor).map(ProcessorRates::from);
-        let links = snapshot.nodes.iter().map(|node| snapshot.capacity(&node.name));
+        let slower = |name: &str| snapshot.sends(name).min(snapshot.receives(name));
+        let links = snapshot.nodes.iter().map(|node| slower(&node.name));
         Self {
             processor: measured.reduce(ProcessorRates::and).unwrap_or_default(),
             link: links.fold(f64::INFINITY, f64::min).min(LINK_MAX),
