@@ -103,7 +103,7 @@ pub(crate) fn received_bytes(host: &Host) -> Result<u64> {
 }
 
 /// Bytes received by the loopback, or by all other interfaces.
-fn sum_received(table: &str, loopback: bool) -> Option<u64> {
+pub(crate) fn sum_received(table: &str, loopback: bool) -> Option<u64> {
     let interfaces = table.lines().filter_map(|line| line.split_once(':'));
     let wanted = interfaces.filter(|(name, _)| (name.trim() == "lo") == loopback);
     wanted.map(|(_, counts)| counts.split_whitespace().next()?.parse::<u64>().ok()).sum()

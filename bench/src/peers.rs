@@ -61,6 +61,34 @@ impl Peers {
     }
 }
 
+/// A driver in Java, downloaded once.
+pub(crate) struct Jar(PathBuf);
+
+impl Jar {
+    /// Maven's coordinates: GROUP:ARTIFACT:VERSION.
+    pub(crate) fn install(coordinates: &str) -> Result<Self> {
+        let folder = places::root().join("target/jars");
+        let [_, artifact, version] = coordinates.split(':').collect::<Vec<_>>()[..] else {
+            return Err(format!("{coordinates}: expected GROUP:ARTIFACT:VERSION").into());
+        };
+        let path = folder.join(format!("{artifact}-{version}.jar"));
+        if !path.exists() {
+            eprintln!("installing {coordinates}");
+            let output = format!("-DoutputDirectory={}", folder.display());
+            let artifact = format!("-Dartifact={coordinates}");
+            succeed(Command::new("mvn").args(["-q", "-B", "dependency:copy", &artifact, &output]))?;
+        }
+        Ok(Self(path))
+    }
+
+    /// Starts one of the programs in `bench/peers` with this driver on a host.
+    pub(crate) fn spawn(&self, host: Option<&Host>, program: &str, arguments: &[&str]) -> Result<Process> {
+        let program = places::root().join("bench/peers").join(program).display().to_string();
+        let driver = self.0.display().to_string();
+        Process::spawn(host, "java", [&["-cp", &driver, &program], arguments].concat())
+    }
+}
+
 /// The pinned versions of the packages whose lines begin with one of the prefixes.
 pub(crate) fn versions(prefixes: &[&str]) -> Vec<String> {
     let wanted = |line: &&str| prefixes.iter().any(|prefix| line.starts_with(prefix));
@@ -81,6 +109,12 @@ pub(crate) const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
 pub(crate) const XZ: Tool = Tool { program: "xz", package: "xz-utils" };
 pub(crate) const PSQL: Tool = Tool { program: "psql", package: "postgresql-client" };
 pub(crate) const PGLOADER: Tool = Tool { program: "pgloader", package: "pgloader" };
+pub(crate) const JAVA: Tool = Tool { program: "java", package: "openjdk-17-jdk-headless" };
+pub(crate) const MAVEN: Tool = Tool { program: "mvn", package: "maven" };
+pub(crate) const ODBC: Tool = Tool { program: "isql", package: "unixodbc" };
+/// A library, not a program.
+pub(crate) const PSQLODBC: Tool =
+    Tool { program: "/usr/lib/x86_64-linux-gnu/odbc/psqlodbcw.so", package: "odbc-postgresql" };
 pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };
 
 /// Checks that the tools are installed, and returns the versions of their packages.

@@ -78,11 +78,7 @@ impl Process {
 
     /// Processor time of all its threads.
     pub(crate) fn processor_seconds(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name may contain anything. The state and ten more fields follow it, then the times (proc(5)).
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-        let ticks = fields.skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-        Ok(ticks / TICKS_PER_SECOND)
+        processor_seconds(&self.child.id().to_string())
     }
 
     /// Resets `VmHWM` to the current size.
@@ -128,6 +124,15 @@ fn command<A: AsRef<OsStr>>(
 
 fn name(program: &OsStr) -> String {
     Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Processor time of all threads of a process; `self` is this process.
+pub(crate) fn processor_seconds(process: &str) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name may contain anything. The state and ten more fields follow it, then the times (proc(5)).
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks = fields.skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+    Ok(ticks / TICKS_PER_SECOND)
 }
 
 /// A field of a process's status in bytes; `self` is this process.

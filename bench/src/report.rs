@@ -108,8 +108,9 @@ impl Report<'_> {
         parts.extend(plots.map(|(index, (_, shows))| format!("![{shows}]({})", self.plot_file(index))));
         parts.extend(self.tables.clone());
         parts.push(format!(
-            "- machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
+            "- {}; machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
              - command: `cargo run -p bench --release -- {name} {}`; every run: [{name}.csv]({name}.csv)",
+            today(),
             machine(),
             self.load,
             load(),
@@ -150,6 +151,15 @@ pub(crate) fn load() -> String {
 /// The workspace's version: the measured command is built together with this program.
 fn ours() -> String {
     format!("lightship {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The date, as year, month and day.
+fn today() -> String {
+    let date = std::process::Command::new("date").arg("+%F").output();
+    date.map_or_else(
+        |_| "unknown date".into(),
+        |date| String::from_utf8_lossy(&date.stdout).trim().to_owned(),
+    )
 }
 
 fn machine() -> String {

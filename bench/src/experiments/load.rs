@@ -88,7 +88,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let scale = settings.scale_or(0.25);
     let file = Data::Lineitem.file(scale)?;
     let mut results = Results::open(&settings.results(), NAME, &["clients"], FIGURES)?;
-    for clients in CLIENTS.into_iter().filter(|clients| settings.wants_case(&clients.to_string())) {
+    let counts = settings.some_if_quick(&CLIENTS).into_iter().copied();
+    for clients in counts.filter(|clients| settings.wants_case(&clients.to_string())) {
         let (file, peers) = (&file, &peers);
         let contenders = vec![
             Contender::new("Lightship, from Parquet", move || ours(file, clients, false, false)),

@@ -210,7 +210,9 @@ fn plateaus(results: &Results) -> String {
 
 /// Throughput and latency of a direction, by link.
 fn grids(results: &Results, direction: &str) -> Vec<String> {
-    let links: Vec<String> = results.values(0).into_iter().map(str::to_owned).collect();
+    let has = |link: &str| results.places().iter().any(|place| place[0] == link && place[1] == direction);
+    let links: Vec<String> =
+        results.values(0).into_iter().filter(|link| has(link)).map(str::to_owned).collect();
     let (counts, sizes) = (results.values(2), results.values(3));
     let grid = |link: &String, title: &str, figure: usize, digits: usize| {
         let cell = |size: &str, count: &str| {

@@ -2,6 +2,7 @@
 //! `lightship overlay`; each round has its own seed.
 
 mod bound;
+mod hosts;
 
 use lightship_overlay::Traffic;
 use serde_json::Value;
@@ -184,25 +185,58 @@ const SOCKETS_ROWS: [Row; 6] = [
     ("12 with direct ones, over sockets", "--topology circulant --degree 12 {auto}", true),
 ];
 
+/// Between hosts with limited links.
+const HOSTS_ROWS: [Row; 9] = [
+    ("original 12, between hosts", "--topology original --degree 12", false),
+    ("original 10 + 2, between hosts", "--topology original --degree 10 --direct 2 --warm", false),
+    ("original 12, skewed, between hosts", "--topology original --degree 12", true),
+    ("original 10 + 2, skewed, between hosts", "--topology original --degree 10 --direct 2 --warm", true),
+    ("original 8 + 4, skewed, between hosts", "--topology original --degree 8 --direct 4 --warm", true),
+    ("circulant 12, between hosts", "--topology circulant --degree 12", false),
+    ("circulant 12, skewed, between hosts", "--topology circulant --degree 12", true),
+    (
+        "8 + 2, accepting 2, between hosts",
+        "--topology circulant --degree 8 --direct 2 --policy predicted --accept 2",
+        true,
+    ),
+    ("12 with direct ones, between hosts", "--topology circulant --degree 12 {auto}", true),
+];
+
 /// The arguments of `lightship overlay`, without the seed.
 fn arguments(verb: &str, (_, arguments, skewed): Row) -> String {
     let skew = if skewed { format!(" {SKEW}") } else { String::new() };
     format!("{verb} {}{skew}", arguments.replace("{auto}", AUTO))
 }
 
-/// The figures of one shuffle.
-fn measure(arguments: &str, seed: u32) -> Result<Vec<f64>> {
+/// The same with few messages.
+fn few(arguments: &str) -> String {
+    let option = "--messages-per-node ";
+    match arguments.split_once(option) {
+        Some((before, after)) => {
+            let rest = after.split_once(' ').map_or("", |(_, rest)| rest);
+            format!("{before}{option}20 {rest}")
+        }
+        None => arguments.to_owned(),
+    }
+}
+
+/// What `lightship overlay` says of one shuffle.
+fn said(arguments: &str, seed: u32) -> Result<Value> {
     let seed = seed.to_string();
     let words = ["--json", "overlay"].into_iter().chain(arguments.split_whitespace());
     let words = words.chain(["--quiet", "--seed", &seed]);
-    let said = Process::spawn(None, places::lightship()?, words)?.output()?;
+    Process::spawn(None, places::lightship()?, words)?.output()
+}
+
+/// The figures of one shuffle.
+fn figures(said: &Value) -> Result<Vec<f64>> {
     let figure = |pointer: &str| said.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let megabytes = |pointer: &str| figure(pointer) / 1e6;
-    let (forwarded, seconds) = (Balance::of(&said, "forwarded"), Balance::of(&said, "seconds"));
+    let (forwarded, seconds) = (Balance::of(said, "forwarded"), Balance::of(said, "seconds"));
     Ok(vec![
         figure("/forwards_per_message"),
         figure("/seconds"),
-        floor_seconds(&said),
+        floor_seconds(said),
         figure("/sockets_max"),
         figure("/parameters/pool/opened_max"),
         figure("/reconnections"),
@@ -211,7 +245,7 @@ fn measure(arguments: &str, seed: u32) -> Result<Vec<f64>> {
         forwarded.most / forwarded.mean,
         forwarded.deviation / forwarded.mean,
         seconds.least / seconds.most,
-        least_forwards(&said)?,
+        least_forwards(said)?,
     ])
 }
 
@@ -263,18 +297,29 @@ fn floor_seconds(said: &Value) -> f64 {
     if rate.is_nan() { rate } else { own.fold(0.0, f64::max) }
 }
 
-/// Runs every row with every seed, in turns.
+/// Runs every row of the command with every seed, in turns.
 fn run_rows(
     settings: &Settings,
     results: &mut Results,
     place: [&str; 2],
     rows: &[(&str, String)],
 ) -> Result<()> {
+    run_rows_with(settings, results, place, rows, |arguments, seed| figures(&said(arguments, seed)?))
+}
+
+/// Runs every row with every seed, in turns, by `measure`.
+fn run_rows_with(
+    settings: &Settings,
+    results: &mut Results,
+    place: [&str; 2],
+    rows: &[(&str, String)],
+    mut measure: impl FnMut(&str, u32) -> Result<Vec<f64>>,
+) -> Result<()> {
     let place = Case { values: place.map(ToOwned::to_owned).into(), ..Case::default() };
     let mut runs = Vec::new();
     for round in 1..=settings.rounds() {
         for (name, arguments) in rows.iter().filter(|(name, _)| settings.wants(name)) {
-            let values = measure(arguments, round)?;
+            let values = measure(&if settings.quick { few(arguments) } else { arguments.clone() }, round)?;
             eprintln!(
                 "{place}{round}/{} {name}: {:.3} forwards, {:.3} s",
                 settings.rounds(),
@@ -298,7 +343,8 @@ fn measure_all(settings: &Settings, results: &mut Results) -> Result<()> {
         run_rows(settings, results, ["time", rate], &rows(&verb, &TIME_ROWS))?;
     }
     run_rows(settings, results, ["sockets", OVER_SOCKETS], &rows(RUN, &SOCKETS_ROWS))?;
-    run_rows(settings, results, ["sockets", ALIKE], &rows(LIKE_RUN, &SOCKETS_ROWS))
+    run_rows(settings, results, ["sockets", ALIKE], &rows(LIKE_RUN, &SOCKETS_ROWS))?;
+    hosts::measure(settings, results, &HOSTS_ROWS)
 }
 
 /// A table with a row for each command and the given columns of its results.
@@ -316,6 +362,9 @@ fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns:
             "deviation over mean" => number(of(DEVIATION).median, 2),
             "seconds of a node, least over most" => number(of(EVENNESS).median, 2),
             "simulated" => spread(results.summary(&[place[0], ALIKE], name, FORWARDS), 3),
+            "forwards, simulated" => spread(results.summary(&[hosts::WHAT, hosts::ALIKE], name, FORWARDS), 3),
+            "seconds, simulated" => spread(results.summary(&[hosts::WHAT, hosts::ALIKE], name, SECONDS), 2),
+            "floor seconds" => number(results.summary(&[hosts::WHAT, hosts::ALIKE], name, FLOOR).median, 2),
             "seconds" => spread(of(SECONDS), 3),
             "sockets of a node, at most" => whole(SOCKETS),
             "direct ones it may open" => whole(DIRECT),
@@ -356,6 +405,18 @@ fn time_table(results: &Results) -> String {
         }
     })
 }
+
+const HOSTS_COLUMNS: [&str; 9] = [
+    "seconds",
+    "seconds, simulated",
+    "floor seconds",
+    "forwards a message",
+    "forwards, simulated",
+    "seconds of a node, least over most",
+    "sockets of a node, at most",
+    "reconnections",
+    "command",
+];
 
 fn report(results: &Results) -> Vec<String> {
     let columns = [
@@ -402,6 +463,13 @@ fn report(results: &Results) -> Vec<String> {
             time_table(results)
         ),
         format!("### Over sockets\n\n60 nodes in one process: {run}.\n\n{sockets}"),
+        format!(
+            "### Between hosts\n\n60 hosts of the lab, whose links carry 100 Mbit/s each way; all share the processors of this machine. \
+             Simulated: each row adds its arguments to `lightship overlay {}`. The floor is the time that the busiest node needs for \
+             its own messages.\n\n{}",
+            hosts::LIKE,
+            table(results, [hosts::WHAT, hosts::LINK], hosts::LIKE, &HOSTS_ROWS, &HOSTS_COLUMNS)
+        ),
     ]
 }
 

@@ -3,11 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lightship_tuner::Sample;
-
 use crate::data::{self, DataFile};
 use crate::links::LinkedHosts;
-use crate::parts::{Latencies, Part, RunningDatabase, TransferResult};
+use crate::parts::{Latencies, Part, RunningDatabase, TimedSizes, TransferResult};
 use crate::peers::Peers;
 use crate::process::{Node, Process, timed};
 use crate::{Result, places};
@@ -18,7 +16,7 @@ pub(super) const FLIGHT_BATCH_ROWS: &str = "65536";
 /// A Lightship server with the rows in memory and no engine.
 pub(super) struct MemoryServer<'a> {
     course: &'a LinkedHosts,
-    _process: Process,
+    process: Process,
     port: String,
     rows: u64,
 }
@@ -32,7 +30,7 @@ impl<'a> MemoryServer<'a> {
     pub(super) fn start_with(course: &'a LinkedHosts, file: &DataFile, batch_rows: usize) -> Result<Self> {
         let arguments = ["serve", &file.argument(), "--batch-rows", &batch_rows.to_string()];
         let mut process = Part::spawn(Some(course.far()), &arguments)?;
-        Ok(Self { course, port: process.line()?, _process: process, rows: file.rows })
+        Ok(Self { course, port: process.line()?, process, rows: file.rows })
     }
 
     /// Fetches all rows, with more arguments for the client.
@@ -65,10 +63,11 @@ impl<'a> MemoryServer<'a> {
     }
 
     /// Times at least `batches` batches of each size, given as ROWS:BYTES.
-    pub(super) fn sizes(&self, batches: u32, pairs: &[String]) -> Result<Vec<Sample>> {
+    pub(super) fn sizes(&self, batches: u32, sizes: &[String]) -> Result<Vec<TimedSizes>> {
         let (address, batches) = (self.course.far_address(), batches.to_string());
-        let own = ["sizes", &*address, &*self.port, "--batches", &*batches];
-        let arguments: Vec<_> = own.into_iter().chain(pairs.iter().map(String::as_str)).collect();
+        let server = self.process.pid().to_string();
+        let own = ["sizes", &*address, &*self.port, "--server", &*server, "--batches", &*batches];
+        let arguments: Vec<_> = own.into_iter().chain(sizes.iter().map(String::as_str)).collect();
         Part::spawn(Some(self.course.near()), &arguments)?.result()
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use fetch::Fetch;
 pub(crate) use load::{Load, LoadResult};
 pub(crate) use range::{KeyOrder, RangeResult, Records};
 pub(crate) use reception::{RangeServed, ScanTimes};
+pub(crate) use sizes::TimedSizes;
 
 use crate::Result;
 use crate::process::{Process, memory_bytes};
@@ -77,11 +78,14 @@ pub(crate) enum Part {
     Sizes {
         host: String,
         port: u16,
+        /// Process of the node, whose processor time is counted
+        #[arg(long)]
+        server: u32,
         #[arg(long)]
         batches: u32,
         /// ROWS:BYTES
         #[arg(required = true)]
-        pairs: Vec<sizes::Pair>,
+        sizes: Vec<sizes::Sizes>,
     },
     /// Time queries on an open connection to a node
     RoundTrips { port: u16, sql: String, count: u32 },
@@ -176,8 +180,8 @@ pub(crate) fn run(part: Part) -> Result<()> {
         Part::Postgres { uri, sql } => {
             print(&Threads::Many.runtime()?.block_on(databases::read_postgres(&uri, &sql))?)
         }
-        Part::Sizes { host, port, batches, pairs } => {
-            print(&Threads::One.runtime()?.block_on(sizes::time(&host, port, batches, &pairs))?)
+        Part::Sizes { host, port, server, batches, sizes } => {
+            print(&Threads::One.runtime()?.block_on(sizes::time(&host, port, server, batches, &sizes))?)
         }
         Part::RoundTrips { port, sql, count } => {
             print(&Threads::One.runtime()?.block_on(fetch::round_trips(port, &sql, count))?)

@@ -11,6 +11,7 @@
 //! - [`Relay`], [`Inbox`]: send, receive.
 //! - [`Tunnels`], [`Incoming`], [`Tunnel`]: the frames of connections between two nodes, in order, instead of
 //!   messages.
+//! - [`shuffle`]: a whole shuffle between nodes of one process, to try overlays.
 //!
 //! [`lightship_overlay::forwarder`] is the state machine; this crate adds the sockets. Nodes send each other the
 //! frames of Lightship's protocol (`docs/format.md`, section 10). Every node on the route verifies the checksum of
@@ -60,6 +61,7 @@ pub mod fuzzing;
 mod pulse;
 mod relay;
 mod security;
+pub mod shuffle;
 mod socket;
 mod state;
 mod tunnel;

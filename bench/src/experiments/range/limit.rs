@@ -25,7 +25,7 @@ const WHOLE: &str = "all";
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let mut results = Results::open(&settings.results(), NAME, &["records of a bucket"], FIGURES)?;
-    for records in RECORDS {
+    for &records in settings.some_if_quick(&RECORDS) {
         let folder = places::temporary()?;
         let [servers, buckets, count] = [SERVERS, BUCKETS, records].map(|number| number.to_string());
         let data = folder.path().display().to_string();

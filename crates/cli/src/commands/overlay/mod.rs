@@ -5,7 +5,6 @@ mod load;
 mod run;
 mod shape;
 mod show;
-mod shuffle;
 mod simulate;
 
 use clap::{Args, Subcommand};

@@ -6,13 +6,14 @@ use clap::Args;
 use lightship::{ErrorKind, peak_memory_bytes};
 use lightship_overlay::simulate::Network;
 use lightship_overlay::{DirectUse, Routes, Topology};
+use lightship_relay::shuffle::{HEADER_BYTES, Load, Shuffle, ShuffleError, Shuffled, Site};
 
 use super::answer::{FigureOrigin, FilesArgs, Measured, ShuffleResult, parameters};
 use super::load::LoadArgs;
 use super::shape::ShapeArgs;
 use super::show::TopologyReport;
-use super::shuffle::{self, HEADER_BYTES, Shuffle};
 use crate::error::CliError;
+use crate::progress::Count;
 use crate::size::{Seconds, Size, grouped};
 
 /// A run of more nodes on one machine would not be meaningful.
@@ -79,7 +80,18 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     let (period, limit) = (duration("--period", args.period)?, duration("--timeout", args.timeout)?);
     let routes = Routes::new(Topology::new(load.shape.clone(), nodes)?);
     let topology = TopologyReport::of(&routes);
-    let shuffle = Shuffle::new(routes, &load, args.load.queue, args.load.window, period, args.shape.seed);
+    let shuffle = Shuffle::new(
+        routes,
+        Load {
+            traffic: load.traffic.clone(),
+            pool: load.pool.clone(),
+            last: load.last.clone(),
+            queue_messages: args.load.queue,
+            window_messages: args.load.window,
+            period,
+            seed: args.shape.seed,
+        },
+    );
     let memory_bytes_max = shuffle.memory_bytes_max();
     if memory_bytes_max > args.memory.0 {
         return Err(CliError::new(
@@ -94,9 +106,12 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     }
     descriptors(&topology, load.pool.opened_max)?;
     let quiet = args.files.quiet || json;
-    let done = tokio::time::timeout(limit, shuffle.run(&load, quiet)).await;
-    let done = done.unwrap_or_else(|_| Err(shuffle.unfinished(args.timeout)))?;
-    let shuffle::Done { per_node, direct, seconds, pairs, reconnections, refused } = done;
+    let sites = vec![Site::loopback(); nodes];
+    let progress = Count::new(shuffle.messages(), "messages", quiet);
+    let done = tokio::time::timeout(limit, shuffle.run(&sites, |arrived| progress.set(arrived))).await;
+    drop(progress);
+    let done = done.map_err(|_| unfinished(&shuffle, args.timeout))?.map_err(failed)?;
+    let Shuffled { per_node, direct, seconds, pairs, reconnections, refused } = done;
     let forwards: u64 = per_node.iter().map(|node| node.forwarded).sum();
     let messages = shuffle.messages();
     let answer = ShuffleResult {
@@ -117,6 +132,22 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
         direct,
     };
     answer.give(&args.files, json)
+}
+
+/// The error for a run that took too long.
+fn unfinished(shuffle: &Shuffle, limit: Seconds) -> CliError {
+    let (arrived, messages) = (grouped(shuffle.arrived()), grouped(shuffle.messages()));
+    CliError::new(ErrorKind::Limits, format!("after {limit}, {arrived} of {messages} messages had arrived"))
+        .hint("allow more time with --timeout")
+}
+
+fn failed(error: ShuffleError) -> CliError {
+    let kind = match &error {
+        ShuffleError::Node { .. } | ShuffleError::Socket { .. } => ErrorKind::Network,
+        ShuffleError::Messages(_) => ErrorKind::Data,
+        _ => return CliError::internal(error.to_string()),
+    };
+    CliError::new(kind, error.to_string())
 }
 
 fn duration(name: &str, seconds: Seconds) -> Result<Duration, CliError> {

@@ -1,53 +1,121 @@
-//! Runs all nodes of a shuffle in one process: sends and receives messages, assigns direct connections,
-//! and checks that every message arrived exactly once.
+//! Shuffles over relays: every node sends messages to the others, direct connections follow the traffic, and every message
+//! must arrive exactly once. All nodes are in this process, on one host or on several.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use lightship::ErrorKind;
 use lightship_overlay::simulate::NodeReport;
 use lightship_overlay::{Direct, DirectPolicy, Histogram, Routes, Traffic, TrafficKnowledge, TrafficMatrix};
-use lightship_relay::{Config, Inbox, Message, Relay, RelayError};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::load::ShuffleInput;
-use crate::error::CliError;
-use crate::progress::Count;
-use crate::size::{Seconds, grouped};
+use crate::{Config, Inbox, Message, Relay, RelayError, Security};
 
 /// Header of a message: sender, receiver, number, time when it was offered.
-pub(super) const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = 24;
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 
+/// Why a shuffle failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShuffleError {
+    /// A node failed.
+    #[error("node {node}: {error}")]
+    Node {
+        /// Which node.
+        node: usize,
+        /// Why.
+        error: RelayError,
+    },
+    /// A node can't listen.
+    #[error("can't open a socket at {address}: {error}")]
+    Socket {
+        /// Where.
+        address: IpAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A message was lost, duplicated or damaged.
+    #[error("{0}")]
+    Messages(String),
+    /// A task ended unexpectedly.
+    #[error("a node's task: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Where a node runs.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// The address at which it listens.
+    pub address: IpAddr,
+    /// Runs its connections, which belong to the network namespace of its threads.
+    pub runtime: Handle,
+}
+
+impl Site {
+    /// The loopback interface, and the runtime of the caller.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn loopback() -> Self {
+        Self { address: Ipv4Addr::LOCALHOST.into(), runtime: Handle::current() }
+    }
+}
+
+/// What is sent, and how much of it may wait.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The messages of all nodes.
+    pub traffic: Traffic,
+    /// How direct connections are assigned.
+    pub pool: DirectPolicy,
+    /// The traffic of an earlier run, by which direct connections are assigned before the start.
+    pub last: Option<TrafficMatrix>,
+    /// Messages that may wait at the receiving end of a connection, for each class of hops.
+    pub queue_messages: usize,
+    /// Messages of its own that a node may have queued.
+    pub window_messages: usize,
+    /// Time between two assignments of direct connections.
+    pub period: Duration,
+    /// Seed of destinations and of choices between equally good routes.
+    pub seed: u64,
+}
+
 /// A shuffle over real sockets.
-pub(super) struct Shuffle {
+#[derive(Debug)]
+pub struct Shuffle {
     routes: Arc<Routes>,
-    traffic: Arc<Traffic>,
-    pool: DirectPolicy,
-    queue_messages: usize,
-    window_messages: usize,
-    period: Duration,
-    seed: u64,
+    load: Load,
     arrived: Arc<Arrived>,
 }
 
 /// The result of a shuffle.
-pub(super) struct Done {
-    pub(super) per_node: Vec<NodeReport>,
-    pub(super) direct: Vec<(u32, u32)>,
-    pub(super) seconds: f64,
-    pub(super) pairs: usize,
-    pub(super) reconnections: u64,
-    pub(super) refused: u64,
+#[derive(Debug, Clone)]
+pub struct Shuffled {
+    /// What each node did.
+    pub per_node: Vec<NodeReport>,
+    /// Direct connections at the end: the node that opened each, and its peer.
+    pub direct: Vec<(u32, u32)>,
+    /// Seconds until the last message arrived.
+    pub seconds: f64,
+    /// Pairs of nodes with a message from one to the other.
+    pub pairs: usize,
+    /// Direct connections opened after the start.
+    pub reconnections: u64,
+    /// Direct connections that were refused.
+    pub refused: u64,
 }
 
 /// The messages that have arrived, of all nodes.
+#[derive(Debug)]
 struct Arrived {
     count: AtomicU64,
     messages: u64,
@@ -86,187 +154,172 @@ impl Arrived {
 }
 
 impl Shuffle {
-    pub(super) fn new(
-        routes: Routes,
-        load: &ShuffleInput,
-        queue_messages: usize,
-        window_messages: usize,
-        period: Duration,
-        seed: u64,
-    ) -> Self {
+    /// A shuffle of `load` over these routes.
+    pub fn new(routes: Routes, load: Load) -> Self {
         let nodes = routes.topology().nodes();
         let arrived = Arc::new(Arrived::new(nodes, load.traffic.messages_per_node));
-        Self {
-            routes: Arc::new(routes),
-            traffic: Arc::new(load.traffic.clone()),
-            pool: load.pool.clone(),
-            queue_messages,
-            window_messages,
-            period,
-            seed,
-            arrived,
-        }
+        Self { routes: Arc::new(routes), load, arrived }
     }
 
-    pub(super) fn messages(&self) -> u64 {
+    /// The messages of all nodes.
+    pub fn messages(&self) -> u64 {
         self.arrived.messages
     }
 
+    /// How many of them have arrived.
+    pub fn arrived(&self) -> u64 {
+        self.arrived.count.load(Ordering::Acquire)
+    }
+
     /// Most bytes of messages that all nodes together can hold.
-    pub(super) fn memory_bytes_max(&self) -> u64 {
+    pub fn memory_bytes_max(&self) -> u64 {
         let nodes = self.routes.topology().nodes();
+        let pool = &self.load.pool;
         // A direct connection has a queue at its receiving end, or at both ends.
-        let direct = self.pool.opened_max * if self.pool.both_ways { 2 } else { 1 };
+        let direct = pool.opened_max * if pool.both_ways { 2 } else { 1 };
         (0..nodes).map(|node| self.config(node, Vec::new()).memory_bytes_max(direct)).sum()
     }
 
-    /// The error for a run that took too long.
-    pub(super) fn unfinished(&self, limit: Seconds) -> CliError {
-        let arrived = self.arrived.count.load(Ordering::Acquire);
-        CliError::new(
-            ErrorKind::Limits,
-            format!(
-                "after {limit}, {} of {} messages had arrived",
-                grouped(arrived),
-                grouped(self.messages())
-            ),
-        )
-        .hint("allow more time with --timeout")
-    }
-
-    fn config(&self, node: usize, addresses: Vec<std::net::SocketAddr>) -> Config {
-        let bytes = u32::try_from(self.traffic.message_bytes).unwrap_or(u32::MAX);
+    fn config(&self, node: usize, addresses: Vec<SocketAddr>) -> Config {
+        let bytes = u32::try_from(self.load.traffic.message_bytes).unwrap_or(u32::MAX);
         Config {
-            queue_messages: self.queue_messages,
-            window_messages: self.window_messages,
-            accepted_max: self.pool.accepted_max,
-            direct_both_ways: self.pool.both_ways,
-            seed: self.seed,
+            queue_messages: self.load.queue_messages,
+            window_messages: self.load.window_messages,
+            accepted_max: self.load.pool.accepted_max,
+            direct_both_ways: self.load.pool.both_ways,
+            seed: self.load.seed,
+            // Other hosts can be reached only if the caller has given their addresses.
+            security: Security { insecure: true, ..Security::default() },
             ..Config::new(node as u32, addresses, Arc::clone(&self.routes), bytes)
         }
     }
 
-    /// Runs the shuffle to its end.
+    /// Runs the shuffle to its end, with each node at its site. `told` is called with the messages that have arrived.
     ///
     /// # Errors
-    /// If a node fails, or a message was lost, duplicated or damaged.
-    pub(super) async fn run(&self, load: &ShuffleInput, quiet: bool) -> Result<Done, CliError> {
-        let (relays, inboxes) = self.start().await?;
+    /// If there are fewer sites than nodes, a node fails, or a message was lost, duplicated or damaged.
+    pub async fn run(&self, sites: &[Site], told: impl Fn(u64)) -> Result<Shuffled, ShuffleError> {
+        let (relays, inboxes) = self.start(sites).await?;
         let relays = Arc::new(relays);
-        let mut assignment = Assignment::new(self, load);
+        let mut assignment = Assignment::new(self);
         assignment.begin(&relays).await;
         let began = Instant::now();
         let mut receivers = JoinSet::new();
         for (node, inbox) in inboxes.into_iter().enumerate() {
-            let bytes = self.traffic.message_bytes as usize;
+            let bytes = self.load.traffic.message_bytes as usize;
             receivers.spawn(receive(node, inbox, bytes, Arc::clone(&self.arrived), began));
         }
         let mut senders = JoinSet::new();
+        let traffic = Arc::new(self.load.traffic.clone());
         for node in 0..relays.len() {
-            let (relays, traffic, seed) = (Arc::clone(&relays), Arc::clone(&self.traffic), self.seed);
+            let (relays, traffic, seed) = (Arc::clone(&relays), Arc::clone(&traffic), self.load.seed);
             senders.spawn(async move { send(node, &relays, &traffic, seed, began).await });
         }
-        let progress = Count::new(self.messages(), "messages", quiet);
+        let period = self.load.period;
         let mut looked_at = tokio::time::interval(LOOKED_AT_EVERY);
-        let mut assigned = tokio::time::interval_at(tokio::time::Instant::now() + self.period, self.period);
+        let mut assigned = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
         assigned.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut sent_seconds = vec![0.0_f64; relays.len()];
         loop {
             tokio::select! {
                 () = self.arrived.all.notified() => break,
                 Some(done) = senders.join_next() => {
-                    let (node, seconds) = joined(done)??;
+                    let (node, seconds) = done??;
                     sent_seconds[node] = seconds;
                 }
                 // Before the nodes are closed, a receiver ends only with an error.
-                Some(done) = receivers.join_next() => drop(joined(done)??),
-                _ = looked_at.tick() => progress.set(self.arrived.count.load(Ordering::Relaxed)),
-                _ = assigned.tick(), if self.pool.opened_max > 0 => assignment.again(&relays),
+                Some(done) = receivers.join_next() => drop(done??),
+                _ = looked_at.tick() => told(self.arrived()),
+                _ = assigned.tick(), if self.load.pool.opened_max > 0 => assignment.again(&relays),
             }
         }
-        drop(progress);
         while let Some(done) = senders.join_next().await {
-            let (node, seconds) = joined(done)??;
+            let (node, seconds) = done??;
             sent_seconds[node] = seconds;
         }
         let direct = opened(&relays).into_iter().collect();
         close(&relays).await?;
         let mut received = Vec::new();
         while let Some(done) = receivers.join_next().await {
-            received.push(joined(done)??);
+            received.push(done??);
         }
         received.sort_by_key(|received| received.node);
         self.check(&relays, &received)?;
-        Ok(self.report(&relays, &assignment, &sent_seconds, received, direct))
+        Ok(report(&relays, &assignment, &sent_seconds, received, direct))
     }
 
-    async fn start(&self) -> Result<(Vec<Relay>, Vec<Inbox>), CliError> {
+    async fn start(&self, sites: &[Site]) -> Result<(Vec<Relay>, Vec<Inbox>), ShuffleError> {
         let nodes = self.routes.topology().nodes();
+        let Some(sites) = sites.get(..nodes) else {
+            return Err(ShuffleError::Messages(format!("{} sites for {nodes} nodes", sites.len())));
+        };
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for _ in 0..nodes {
-            let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| socket(&e))?;
-            addresses.push(listener.local_addr().map_err(|e| socket(&e))?);
+        for site in sites {
+            let address = site.address;
+            let failed = |error| ShuffleError::Socket { address, error };
+            let bound = site.runtime.spawn(TcpListener::bind((address, 0))).await?;
+            let listener = bound.map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push(listener);
         }
         let mut starting = JoinSet::new();
-        for (node, listener) in listeners.into_iter().enumerate() {
+        for (node, (listener, site)) in listeners.into_iter().zip(sites).enumerate() {
             let config = self.config(node, addresses.clone());
-            starting.spawn(async move { (node, Relay::start(listener, config).await) });
+            let start = async move { (node, Relay::start(listener, config).await) };
+            starting.spawn_on(start, &site.runtime);
         }
         let mut started = Vec::new();
         while let Some(done) = starting.join_next().await {
-            let (node, done) = joined(done)?;
-            started.push((node, done.map_err(|e| failed(node, &e))?));
+            let (node, done) = done?;
+            started.push((node, done.map_err(|error| ShuffleError::Node { node, error })?));
         }
         started.sort_by_key(|(node, _)| *node);
         Ok(started.into_iter().map(|(_, started)| started).unzip())
     }
 
     /// Checks that no message was lost, and that the forwards of nodes match the hops of messages.
-    fn check(&self, relays: &[Relay], received: &[Received]) -> Result<(), CliError> {
+    fn check(&self, relays: &[Relay], received: &[Received]) -> Result<(), ShuffleError> {
         let missing = self.arrived.missing();
         let hops: u64 = received.iter().map(|received| received.forwards).sum();
         let forwards: u64 = relays.iter().map(|relay| relay.stats().counts.forwarded).sum();
         if missing > 0 {
-            return Err(CliError::new(ErrorKind::Data, format!("{} messages were lost", grouped(missing))));
+            return Err(ShuffleError::Messages(format!("{missing} messages were lost")));
         }
         if hops != forwards {
-            return Err(CliError::new(
-                ErrorKind::Data,
-                format!("nodes forwarded {forwards} messages, but messages were forwarded {hops} times"),
-            ));
+            return Err(ShuffleError::Messages(format!(
+                "nodes forwarded {forwards} messages, but messages were forwarded {hops} times"
+            )));
         }
         Ok(())
     }
+}
 
-    fn report(
-        &self,
-        relays: &[Relay],
-        assignment: &Assignment,
-        sent_seconds: &[f64],
-        received: Vec<Received>,
-        direct: Vec<(u32, u32)>,
-    ) -> Done {
-        let pairs = received.iter().map(|received| received.senders.len()).sum();
-        let seconds = received.iter().map(|received| received.seconds).fold(0.0, f64::max);
-        let stats: Vec<_> = relays.iter().map(Relay::stats).collect();
-        let nodes = received.into_iter().zip(&stats).zip(sent_seconds);
-        let per_node = nodes.map(|((received, stats), sent_seconds)| NodeReport {
-            sent: stats.counts.sent,
-            received: stats.counts.received,
-            forwarded: stats.counts.forwarded,
-            sockets_max: stats.connections_max,
-            seconds: received.seconds.max(sent_seconds.min(seconds)),
-            latency: received.latency.percentiles(),
-        });
-        Done {
-            per_node: per_node.collect(),
-            direct,
-            seconds,
-            pairs,
-            reconnections: opened_count(relays) - assignment.first,
-            refused: stats.iter().map(|stats| stats.refused).sum(),
-        }
+fn report(
+    relays: &[Relay],
+    assignment: &Assignment,
+    sent_seconds: &[f64],
+    received: Vec<Received>,
+    direct: Vec<(u32, u32)>,
+) -> Shuffled {
+    let pairs = received.iter().map(|received| received.senders.len()).sum();
+    let seconds = received.iter().map(|received| received.seconds).fold(0.0, f64::max);
+    let stats: Vec<_> = relays.iter().map(Relay::stats).collect();
+    let nodes = received.into_iter().zip(&stats).zip(sent_seconds);
+    let per_node = nodes.map(|((received, stats), sent_seconds)| NodeReport {
+        sent: stats.counts.sent,
+        received: stats.counts.received,
+        forwarded: stats.counts.forwarded,
+        sockets_max: stats.connections_max,
+        seconds: received.seconds.max(sent_seconds.min(seconds)),
+        latency: received.latency.percentiles(),
+    });
+    Shuffled {
+        per_node: per_node.collect(),
+        direct,
+        seconds,
+        pairs,
+        reconnections: opened_count(relays) - assignment.first,
+        refused: stats.iter().map(|stats| stats.refused).sum(),
     }
 }
 
@@ -277,7 +330,7 @@ async fn send(
     traffic: &Traffic,
     seed: u64,
     began: Instant,
-) -> Result<(usize, f64), CliError> {
+) -> Result<(usize, f64), ShuffleError> {
     let bytes = traffic.message_bytes as usize;
     for (to, number) in traffic.destinations(node, relays.len(), seed).zip(0_u64..) {
         let mut message = vec![0; bytes];
@@ -286,7 +339,10 @@ async fn send(
         message[4..8].copy_from_slice(&(to as u32).to_le_bytes());
         message[8..16].copy_from_slice(&number.to_le_bytes());
         message[16..HEADER_BYTES].copy_from_slice(&offered_ns.to_le_bytes());
-        relays[node].send(to as u32, Bytes::from(message)).await.map_err(|e| failed(node, &e))?;
+        relays[node]
+            .send(to as u32, Bytes::from(message))
+            .await
+            .map_err(|error| ShuffleError::Node { node, error })?;
     }
     Ok((node, began.elapsed().as_secs_f64()))
 }
@@ -307,14 +363,14 @@ async fn receive(
     bytes: usize,
     arrived: Arc<Arrived>,
     began: Instant,
-) -> Result<Received, CliError> {
+) -> Result<Received, ShuffleError> {
     let mut received =
         Received { node, latency: Histogram::default(), forwards: 0, senders: BTreeSet::new(), seconds: 0.0 };
-    while let Some(message) = inbox.recv().await.map_err(|e| failed(node, &e))? {
+    while let Some(message) = inbox.recv().await.map_err(|error| ShuffleError::Node { node, error })? {
         let now = began.elapsed();
         let Some((number, offered_ns)) = read(node, bytes, &message) else {
             let text = format!("node {node} received a message that node {} did not send", message.from);
-            return Err(CliError::new(ErrorKind::Data, text));
+            return Err(ShuffleError::Messages(text));
         };
         received.latency.add((now.as_nanos() as u64).saturating_sub(offered_ns));
         received.forwards += message.hops as u64 - 1;
@@ -322,7 +378,7 @@ async fn receive(
         received.seconds = now.as_secs_f64();
         if !arrived.note(message.from as usize, number) {
             let text = format!("node {node} received message {number} of node {} twice", message.from);
-            return Err(CliError::new(ErrorKind::Data, text));
+            return Err(ShuffleError::Messages(text));
         }
     }
     Ok(received)
@@ -354,15 +410,15 @@ struct Assignment {
 }
 
 impl Assignment {
-    fn new(shuffle: &Shuffle, load: &ShuffleInput) -> Self {
-        let nodes = shuffle.routes.topology().nodes();
+    fn new(shuffle: &Shuffle) -> Self {
+        let (nodes, load) = (shuffle.routes.topology().nodes(), &shuffle.load);
         Self {
             routes: Arc::clone(&shuffle.routes),
-            pool: shuffle.pool.clone(),
+            pool: load.pool.clone(),
             recent: load.last.clone().unwrap_or_else(|| TrafficMatrix::new(nodes)),
             warm: load.last.is_some(),
             first: 0,
-            rng: Rng::with_seed(shuffle.seed),
+            rng: Rng::with_seed(load.seed),
         }
     }
 
@@ -423,26 +479,16 @@ fn opened(relays: &[Relay]) -> Direct {
 }
 
 /// Closes all nodes at the same time, because each waits for its neighbours.
-async fn close(relays: &Arc<Vec<Relay>>) -> Result<(), CliError> {
+async fn close(relays: &Arc<Vec<Relay>>) -> Result<(), ShuffleError> {
     let mut closing = JoinSet::new();
     for node in 0..relays.len() {
         let relays = Arc::clone(relays);
-        closing.spawn(async move { relays[node].close().await.map_err(|e| failed(node, &e)) });
+        closing.spawn(async move {
+            relays[node].close().await.map_err(|error| ShuffleError::Node { node, error })
+        });
     }
     while let Some(done) = closing.join_next().await {
-        joined(done)??;
+        done??;
     }
     Ok(())
-}
-
-fn joined<T>(done: Result<T, tokio::task::JoinError>) -> Result<T, CliError> {
-    done.map_err(|e| CliError::internal(format!("a node's task: {e}")))
-}
-
-fn failed(node: usize, error: &RelayError) -> CliError {
-    CliError::new(ErrorKind::Network, format!("node {node}: {error}"))
-}
-
-fn socket(error: &std::io::Error) -> CliError {
-    CliError::new(ErrorKind::Network, format!("can't open a socket on the loopback interface: {error}"))
 }

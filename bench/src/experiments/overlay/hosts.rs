@@ -1,0 +1,139 @@
+//! Shuffles over sockets between hosts of the lab, each with a link of limited rate, and the same in virtual time.
+
+use std::fs;
+use std::path::PathBuf;
+
+use lab::{Host, Lab, Link};
+use lightship_overlay::{DirectPolicy, Routes, Shape, Topology, Traffic};
+use lightship_relay::shuffle::{Load, Shuffle, Site};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Row, arguments, figures, run_rows_with, said};
+use crate::Result;
+use crate::results::Results;
+use crate::settings::Settings;
+
+/// The place of these results: the link, and the same in virtual time.
+pub(super) const WHAT: &str = "hosts";
+pub(super) const LINK: &str = "100mbit";
+pub(super) const ALIKE: &str = "100mbit, simulated";
+const NODES: usize = 60;
+/// Every node's messages, and the rate of the link of a host, which a connection can fill.
+pub(super) const LIKE: &str = "simulate --nodes 60 --messages-per-node 300 --period 1s --node-rate 100Mbit/s \
+                               --link-rate 100Mbit/s";
+
+/// Each node on a host of its own.
+struct Sites {
+    sites: Vec<Site>,
+    runtimes: Vec<Runtime>,
+}
+
+impl Sites {
+    fn on(hosts: &[Host]) -> Result<Self> {
+        // The threads of a runtime inherit the network of the thread that builds it.
+        let build = || Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtimes: Vec<Runtime> = hosts.iter().map(|host| host.run(build)).collect::<Result<_, _>>()?;
+        let site = |(host, runtime): (&Host, &Runtime)| Site {
+            address: host.address(),
+            runtime: runtime.handle().clone(),
+        };
+        Ok(Self { sites: hosts.iter().zip(&runtimes).map(site).collect(), runtimes })
+    }
+
+    fn end(self) {
+        self.runtimes.into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Room for the neighbours of all hosts in the kernel's table, which is that of the whole machine. The earlier limits come
+/// back when it is dropped.
+struct Neighbours {
+    limits: Vec<(PathBuf, String)>,
+}
+
+impl Neighbours {
+    /// Every host may send to every other, and the table is cleared while it is above its middle limit.
+    fn of_all(hosts: usize) -> Result<Self> {
+        let room = 2 * hosts * hosts;
+        let mut limits = Vec::new();
+        // The largest first: the others are below it.
+        for name in ["gc_thresh3", "gc_thresh2", "gc_thresh1"] {
+            let path = PathBuf::from("/proc/sys/net/ipv4/neigh/default").join(name);
+            let now = fs::read_to_string(&path)?;
+            if now.trim().parse::<usize>()? < room {
+                fs::write(&path, room.to_string()).map_err(|error| format!("{}: {error}", path.display()))?;
+                limits.push((path, now));
+            }
+        }
+        Ok(Self { limits })
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for (path, limit) in self.limits.iter().rev() {
+            // Fails only if it could not be changed either.
+            let _ = fs::write(path, limit);
+        }
+    }
+}
+
+/// Part of a JSON object, as its type.
+fn part<T: serde::de::DeserializeOwned>(said: &Value, pointer: &str) -> Result<T> {
+    let value = said.pointer(pointer).ok_or_else(|| format!("the simulation has no {pointer}"))?;
+    Ok(serde_json::from_value(value.clone())?)
+}
+
+/// Runs the shuffle of a simulation between hosts, and returns what it says, in the same form.
+fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
+    let shape: Shape = part(simulated, "/topology/shape")?;
+    let traffic: Traffic = part(simulated, "/parameters/traffic")?;
+    let pool: DirectPolicy = part(simulated, "/parameters/pool")?;
+    let seed: u64 = part(simulated, "/seed")?;
+    let warm: bool = part(simulated, "/parameters/warm")?;
+    let load = Load {
+        // The traffic of another seed, as in the simulation.
+        last: warm.then(|| traffic.drawn(NODES, seed.wrapping_add(1))),
+        traffic,
+        pool,
+        queue_messages: part(simulated, "/parameters/queue_messages")?,
+        window_messages: part(simulated, "/parameters/window_messages")?,
+        period: std::time::Duration::from_secs_f64(part(simulated, "/parameters/period_seconds")?),
+        seed,
+    };
+    let shuffle = Shuffle::new(Routes::new(Topology::new(shape, NODES)?), load);
+    let sites = Sites::on(hosts)?;
+    let done = Runtime::new()?.block_on(shuffle.run(&sites.sites, |_| {}));
+    sites.end();
+    let done = done?;
+    let forwards: u64 = done.per_node.iter().map(|node| node.forwarded).sum();
+    let mut said = simulated.clone();
+    said["seconds"] = done.seconds.into();
+    said["forwards_per_message"] = (forwards as f64 / shuffle.messages() as f64).into();
+    said["reconnections"] = done.reconnections.into();
+    said["sockets_max"] = done.per_node.iter().map(|node| node.sockets_max).max().into();
+    said["per_node"] = serde_json::to_value(&done.per_node)?;
+    // Neither is that of hosts.
+    said["parameters"]["network"] = Value::Null;
+    Ok(said)
+}
+
+/// Runs every row in virtual time and between hosts.
+pub(super) fn measure(settings: &Settings, results: &mut Results, rows: &[Row]) -> Result<()> {
+    let wanted: Vec<Row> = rows.iter().copied().filter(|(name, ..)| settings.wants(name)).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<_> = wanted.iter().map(|row| (row.0, arguments(LIKE, *row))).collect();
+    run_rows_with(settings, results, [WHAT, ALIKE], &rows, |arguments, seed| {
+        figures(&said(arguments, seed)?)
+    })?;
+    let _room = Neighbours::of_all(NODES)?;
+    let lab = Lab::new()?;
+    let link: Link = LINK.parse()?;
+    let hosts = lab.hosts(NODES, &link)?;
+    run_rows_with(settings, results, [WHAT, LINK], &rows, |arguments, seed| {
+        figures(&between(&hosts, &said(arguments, seed)?)?)
+    })
+}
