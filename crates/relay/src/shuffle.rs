@@ -43,6 +43,9 @@ pub enum ShuffleError {
         /// Why.
         error: io::Error,
     },
+    /// It can't be run.
+    #[error("{0}")]
+    Invalid(String),
     /// A message was lost, duplicated or damaged.
     #[error("{0}")]
     Messages(String),
@@ -197,8 +200,19 @@ impl Shuffle {
     /// Runs the shuffle to its end, with each node at its site. `told` is called with the messages that have arrived.
     ///
     /// # Errors
-    /// If there are fewer sites than nodes, a node fails, or a message was lost, duplicated or damaged.
+    /// If there are fewer sites than nodes, messages are smaller than their header, it ran before, a node fails, or a
+    /// message was lost, duplicated or damaged.
     pub async fn run(&self, sites: &[Site], told: impl Fn(u64)) -> Result<Shuffled, ShuffleError> {
+        let invalid = |why: &str| Err(ShuffleError::Invalid(why.to_owned()));
+        if self.load.traffic.message_bytes < HEADER_BYTES as u64 {
+            return invalid("messages are smaller than their header");
+        }
+        if self.load.period.is_zero() {
+            return invalid("there is no time between two assignments of direct connections");
+        }
+        if self.arrived() > 0 {
+            return invalid("it ran before");
+        }
         let (relays, inboxes) = self.start(sites).await?;
         let relays = Arc::new(relays);
         let mut assignment = Assignment::new(self);
@@ -251,7 +265,7 @@ impl Shuffle {
     async fn start(&self, sites: &[Site]) -> Result<(Vec<Relay>, Vec<Inbox>), ShuffleError> {
         let nodes = self.routes.topology().nodes();
         let Some(sites) = sites.get(..nodes) else {
-            return Err(ShuffleError::Messages(format!("{} sites for {nodes} nodes", sites.len())));
+            return Err(ShuffleError::Invalid(format!("{} sites for {nodes} nodes", sites.len())));
         };
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for site in sites {

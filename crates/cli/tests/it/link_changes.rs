@@ -111,11 +111,10 @@ impl Cluster {
         sent.parse().expect("a number")
     }
 
-    /// Waits until the changed node has sent this many bytes more.
+    /// Waits until the changed node has sent this many bytes.
     #[track_caller]
-    fn sends(&self, more: u64) {
-        let before = self.sent_bytes();
-        until("rows are sent", || self.sent_bytes() >= before + more);
+    fn has_sent(&self, bytes: u64) {
+        until("rows are sent", || self.sent_bytes() >= bytes);
     }
 
     /// What the first node knows of the links.
@@ -227,10 +226,11 @@ fn a_link_that_falls_to_a_tenth_and_recovers_in_the_middle_of_a_query_loses_no_r
         let cluster = Cluster::start(&lab, seed, MANY_ROWS, |_| {});
         // Probes would count as bytes that were sent. The next come half a minute later.
         cluster.know_equal_links();
+        let begun = cluster.sent_bytes();
         let query = cluster.begin(0);
-        cluster.sends(STEP_BYTES);
+        cluster.has_sent(begun + STEP_BYTES);
         cluster.hosts[CHANGED].reshape(&link(SLOW)).expect("a slower link");
-        cluster.sends(STEP_BYTES);
+        cluster.has_sent(begun + 2 * STEP_BYTES);
         cluster.hosts[CHANGED].reshape(&link(FAST)).expect("a faster link");
         let recovered = cluster.sent_bytes();
         cluster.is_right(query);
@@ -248,8 +248,9 @@ fn what_is_known_of_a_link_and_its_plans_follow_it_down_and_up() {
         let cluster = Cluster::start(&lab, seed, MANY_ROWS, |_| {});
         cluster.know_equal_links();
         assert_eq!(cluster.receivers(), all());
+        let begun = cluster.sent_bytes();
         let query = cluster.begin(0);
-        cluster.sends(STEP_BYTES);
+        cluster.has_sent(begun + STEP_BYTES);
         cluster.hosts[CHANGED].reshape(&link(SLOW)).expect("a slower link");
         cluster.is_right(query);
         let low = cluster.know("slower links", |rates| {

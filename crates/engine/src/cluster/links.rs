@@ -44,7 +44,8 @@ const REPEATED_BYTES: u32 = 1 << 20;
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows that arrive at less than this part of what was measured cast doubt on it.
 const DOUBTFUL: f64 = 0.5;
-/// A doubtful measurement is repeated after this long, once no query runs.
+/// A doubtful measurement is repeated once it is this old, and no query runs. After each repetition that confirms it, the
+/// next doubt waits twice as long: the rows were late for another reason.
 const AGE_DOUBTFUL: Duration = Duration::from_secs(5);
 /// Rows of fewer bytes say nothing of the link.
 const ARRIVED_BYTES_MIN: u64 = 1 << 20;
@@ -71,6 +72,10 @@ struct Measurement {
     at: Instant,
     /// When it is measured again.
     after: Duration,
+    /// The same if rows cast doubt on it.
+    after_doubt: Duration,
+    /// Whether they did.
+    is_doubtful: bool,
 }
 
 impl From<&LinkEntry> for LinkCost {
@@ -137,7 +142,8 @@ impl Links {
             cost.bytes_per_second = bytes_per_second;
         } else if bytes_per_second < cost.bytes_per_second * DOUBTFUL {
             // The link may be slower than it was, or the rows were late: a measurement tells.
-            known.after = known.after.min(AGE_DOUBTFUL);
+            known.after = known.after.min(known.after_doubt);
+            known.is_doubtful = true;
         }
     }
 
@@ -158,7 +164,8 @@ impl Links {
     /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether the rate has changed.
     fn set(&self, from: &str, cost: Option<LinkCost>, after: Duration) -> bool {
         let mut all = self.lock();
-        let before = all.get(from).and_then(|known| known.cost);
+        let known = all.get(from).copied();
+        let before = known.and_then(|known| known.cost);
         let is_news = match (before, cost) {
             (Some(before), Some(now)) => {
                 let ratio = now.bytes_per_second / before.bytes_per_second;
@@ -172,7 +179,13 @@ impl Links {
         let cost = if is_news { cost } else { before };
         // Nodes that start together do not measure together for ever.
         let after = after.mul_f64(1.0 + fastrand::f64());
-        all.insert(from.to_owned(), Measurement { cost, at: Instant::now(), after });
+        let after_doubt = match known {
+            Some(known) if known.is_doubtful && !is_news => (2 * known.after_doubt).min(AGE_MAX),
+            Some(known) if !is_news => known.after_doubt,
+            _ => AGE_DOUBTFUL,
+        };
+        let at = Instant::now();
+        all.insert(from.to_owned(), Measurement { cost, at, after, after_doubt, is_doubtful: false });
         is_news
     }
 }
@@ -322,10 +335,20 @@ mod tests {
         let after = || links.lock()["a:1"].after;
         links.arrived("a:1", 1_200_000, Duration::from_secs(2));
         assert!(after() >= AGE_MAX);
-        links.arrived("a:1", 1_200_000, Duration::from_secs(3));
+        let late = || links.arrived("a:1", 1_200_000, Duration::from_secs(3));
+        late();
         assert_eq!(after(), AGE_DOUBTFUL);
         // The rate is what was measured, not what came.
         assert_eq!(links.entries()[0].bytes_per_second, 1_000_000);
+        // Rows that are late for another reason do not have it measured all the time.
+        for waits in [2 * AGE_DOUBTFUL, 4 * AGE_DOUBTFUL, AGE_MAX, AGE_MAX] {
+            links.set("a:1", Some(cost), AGE_MAX);
+            late();
+            assert_eq!(after().min(AGE_MAX), waits);
+        }
+        links.set("a:1", Some(LinkCost { bytes_per_second: 5e5, ..cost }), AGE_MAX);
+        links.arrived("a:1", 1_200_000, Duration::from_secs(6));
+        assert_eq!(after(), AGE_DOUBTFUL);
     }
 
     #[test]

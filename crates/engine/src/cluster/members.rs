@@ -69,8 +69,19 @@ pub(crate) struct Snapshot {
     pub(crate) removed: Vec<String>,
     /// What was measured of links, by the places of their ends in `nodes`: from, to.
     pub(crate) links: HashMap<(usize, usize), LinkCost>,
-    /// Bytes a second that each of `nodes` sends, and those that it receives.
-    pub(crate) capacities: Vec<[f64; 2]>,
+    /// How fast each of `nodes` sends and receives.
+    pub(crate) capacities: Vec<Capacity>,
+}
+
+/// How fast a node sends and receives, in bytes a second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capacity {
+    sends: f64,
+    receives: f64,
+}
+
+impl Capacity {
+    const UNKNOWN: Self = Self { sends: LINK_UNKNOWN, receives: LINK_UNKNOWN };
 }
 
 impl Snapshot {
@@ -88,17 +99,17 @@ impl Snapshot {
     /// Bytes a second that a node sends. Its own link is as fast as the fastest of its links to others, each of which
     /// may be slower because of the other node.
     pub(crate) fn sends(&self, node: &str) -> f64 {
-        self.capacities_of(node)[0]
+        self.capacity(node).sends
     }
 
     /// The same of what it receives.
     pub(crate) fn receives(&self, node: &str) -> f64 {
-        self.capacities_of(node)[1]
+        self.capacity(node).receives
     }
 
-    fn capacities_of(&self, node: &str) -> [f64; 2] {
+    fn capacity(&self, node: &str) -> Capacity {
         let known = self.place(node).and_then(|place| self.capacities.get(place));
-        known.copied().unwrap_or([LINK_UNKNOWN; 2])
+        known.copied().unwrap_or(Capacity::UNKNOWN)
     }
 
     /// The number of a node in `nodes`, which are sorted.
@@ -122,7 +133,9 @@ impl Snapshot {
             fastest[*to][1] = fastest[*to][1].max(cost.bytes_per_second);
         }
         let known = |rate: f64| if rate > 0.0 { rate } else { LINK_UNKNOWN };
-        self.capacities = fastest.into_iter().map(|each| each.map(known)).collect();
+        let capacity =
+            |[sends, receives]: [f64; 2]| Capacity { sends: known(sends), receives: known(receives) };
+        self.capacities = fastest.into_iter().map(capacity).collect();
     }
 
     /// Why rows of a table in parts may be missing, if they may.

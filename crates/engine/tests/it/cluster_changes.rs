@@ -50,6 +50,20 @@ async fn planned_on(node: &Node, sql: &str) -> Vec<String> {
     tasks.map(|task| task["node"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Plans a query, and has the last node leave while it runs: it gets all rows, or fails and names the node. Returns its name.
+async fn leaves_during(nodes: &mut Vec<Node>, sql: &str, expected: &[RecordBatch]) -> String {
+    let planned = nodes[0].engine.query(sql).await.unwrap();
+    let gone = nodes.pop().unwrap();
+    let name = gone.name.clone();
+    let leaving = tokio::spawn(gone.leave());
+    match planned.into_rows().try_collect::<Vec<RecordBatch>>().await {
+        Ok(got) => assert_eq!(difference(expected, &got, Order::Any), None),
+        Err(failure) => assert!(failure.message.contains(&name), "{failure:?}"),
+    }
+    leaving.await.unwrap();
+    name
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_runs_on_the_nodes_that_it_was_planned_for_and_the_next_on_those_that_are_there() {
     let (_folder, whole, parts) = folders();
@@ -70,16 +84,8 @@ async fn a_query_runs_on_the_nodes_that_it_was_planned_for_and_the_next_on_those
         assert!(planned_on(node, JOIN).await.contains(&nodes[2].name));
     }
 
-    // Its rows are missing once it leaves. What was planned before has all rows, or fails and names it.
-    let planned = nodes[0].engine.query(JOIN).await.unwrap();
-    let gone = nodes.pop().unwrap();
-    let name = gone.name.clone();
-    let leaving = tokio::spawn(gone.leave());
-    match planned.into_rows().try_collect::<Vec<RecordBatch>>().await {
-        Ok(got) => assert_eq!(difference(&expected, &got, Order::Any), None),
-        Err(failure) => assert!(failure.message.contains(&name), "{failure:?}"),
-    }
-    leaving.await.unwrap();
+    // Its rows are missing once it leaves.
+    leaves_during(&mut nodes, JOIN, &expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,15 +97,7 @@ async fn a_query_of_shared_files_is_planned_without_a_node_that_has_left() {
     }
     let alone = engine(&whole, Storage::Own, 2).await;
     let expected = run(&alone, JOIN).await.unwrap();
-    let planned = nodes[0].engine.query(JOIN).await.unwrap();
-    let gone = nodes.pop().unwrap();
-    let name = gone.name.clone();
-    let leaving = tokio::spawn(gone.leave());
-    match planned.into_rows().try_collect::<Vec<RecordBatch>>().await {
-        Ok(got) => assert_eq!(difference(&expected, &got, Order::Any), None),
-        Err(failure) => assert!(failure.message.contains(&name), "{failure:?}"),
-    }
-    leaving.await.unwrap();
+    let name = leaves_during(&mut nodes, JOIN, &expected).await;
     for node in &nodes {
         met(node, 1).await;
         let got = node.query(JOIN).await.unwrap();

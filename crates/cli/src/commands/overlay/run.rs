@@ -145,6 +145,7 @@ fn failed(error: ShuffleError) -> CliError {
     let kind = match &error {
         ShuffleError::Node { .. } | ShuffleError::Socket { .. } => ErrorKind::Network,
         ShuffleError::Messages(_) => ErrorKind::Data,
+        ShuffleError::Invalid(_) => ErrorKind::Usage,
         _ => return CliError::internal(error.to_string()),
     };
     CliError::new(kind, error.to_string())
