@@ -112,9 +112,15 @@ pub(crate) const PGLOADER: Tool = Tool { program: "pgloader", package: "pgloader
 pub(crate) const JAVA: Tool = Tool { program: "java", package: "openjdk-17-jdk-headless" };
 pub(crate) const MAVEN: Tool = Tool { program: "mvn", package: "maven" };
 pub(crate) const ODBC: Tool = Tool { program: "isql", package: "unixodbc" };
-/// A library, not a program.
-pub(crate) const PSQLODBC: Tool =
-    Tool { program: "/usr/lib/x86_64-linux-gnu/odbc/psqlodbcw.so", package: "odbc-postgresql" };
+/// A library, not a program, by its whole path.
+pub(crate) const PSQLODBC: Tool = Tool {
+    program: if cfg!(target_arch = "aarch64") {
+        "/usr/lib/aarch64-linux-gnu/odbc/psqlodbcw.so"
+    } else {
+        "/usr/lib/x86_64-linux-gnu/odbc/psqlodbcw.so"
+    },
+    package: "odbc-postgresql",
+};
 pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };
 
 /// Checks that the tools are installed, and returns the versions of their packages.

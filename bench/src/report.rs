@@ -108,7 +108,7 @@ impl Report<'_> {
         parts.extend(plots.map(|(index, (_, shows))| format!("![{shows}]({})", self.plot_file(index))));
         parts.extend(self.tables.clone());
         parts.push(format!(
-            "- {}; machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
+            "- last run {}; machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
              - command: `cargo run -p bench --release -- {name} {}`; every run: [{name}.csv]({name}.csv)",
             today(),
             machine(),

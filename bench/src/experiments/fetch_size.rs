@@ -114,9 +114,21 @@ fn batch_seconds(sample: &Sample) -> f64 {
     sample.first_seconds + next
 }
 
+/// Batches of a result. The last is a part of one: the thesis counts it as a whole one.
+fn batches(volume_bytes: f64, batch_bytes: f64) -> f64 {
+    (volume_bytes / batch_bytes).max(1.0)
+}
+
 /// Seconds of a whole result, extrapolated from a sample.
 fn seconds(sample: &Sample, query: &Query) -> f64 {
-    (query.volume_bytes as f64 / sample.batch_bytes).ceil() * batch_seconds(sample)
+    batches(query.volume_bytes as f64, sample.batch_bytes) * batch_seconds(sample)
+}
+
+/// The same, as a model predicts them.
+fn predicted_seconds(model: &LinkModel, query: &Query, batch_bytes: f64, message_bytes: f64) -> Result<f64> {
+    let whole = Cost::new(model, query)?.seconds(batch_bytes, message_bytes);
+    let volume_bytes = query.volume_bytes as f64;
+    Ok(whole * batches(volume_bytes, batch_bytes) / (volume_bytes / batch_bytes).ceil())
 }
 
 /// Pairs of a batch size and a message size that are timed.
@@ -171,7 +183,7 @@ impl Round<'_> {
 
     fn run(&self, contender: String, timed: &TimedSizes, model: &LinkModel) -> Result<Run> {
         let sample = &timed.sample;
-        let predicted = Cost::new(model, &self.query)?.seconds(sample.batch_bytes, sample.message_bytes);
+        let predicted = predicted_seconds(model, &self.query, sample.batch_bytes, sample.message_bytes)?;
         let received = timed.received_bytes as f64;
         let messages = received / sample.batch_bytes * (1.0 + others(sample));
         let values = vec![
@@ -250,7 +262,7 @@ fn measure_sixth(settings: &Settings, course: &LinkedHosts, results: &mut Result
             let arguments = ["--codec", "none", "--batch-rows", &sizes[0], "--message-bytes", &sizes[1]];
             let seconds = memory.repeat(SIXTH_TIMES, &arguments)?;
             let batch_bytes = (batch_rows * row_bytes) as f64;
-            let predicted = Cost::new(&model, &query)?.seconds(batch_bytes, *message_bytes as f64);
+            let predicted = predicted_seconds(&model, &query, batch_bytes, *message_bytes as f64)?;
             let mut values = partly(seconds, batch_bytes / 1e6);
             (values[SAMPLE - 1], values[SAMPLE], values[SAMPLE + 1]) =
                 (predicted, batch_bytes, *message_bytes as f64);
@@ -361,7 +373,7 @@ fn resources(results: &Results) -> Vec<String> {
                 let sample = sample(results, place, &cell);
                 match column {
                     "messages of the result" => {
-                        let batches = (VOLUME_BYTES / sample.batch_bytes).ceil();
+                        let batches = batches(VOLUME_BYTES, sample.batch_bytes);
                         tables::number(batches * (1.0 + others(&sample)), 0)
                     }
                     "segments a message" => tables::number(of(SEGMENTS), 2),
@@ -392,7 +404,10 @@ fn fit_table(results: &Results, link: &str) -> String {
         let Ok(Calibration { model, relative_error, .. }) = calibrate(&samples(results, place)) else {
             continue;
         };
-        let others = places.iter().filter(|other| other != &place).map(|other| samples(results, other));
+        // The same query with more pairs is no other query.
+        let base = |place: &[String]| place[1].split(',').next().map(str::to_owned);
+        let others =
+            places.iter().filter(|other| base(other) != base(place)).map(|other| samples(results, other));
         let others = others.filter(|samples| !samples.is_empty());
         let errors: Vec<f64> = others.filter_map(|samples| mean_relative_error(&model, &samples)).collect();
         let mean =

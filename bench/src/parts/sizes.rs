@@ -100,8 +100,7 @@ impl Counters {
     }
 }
 
-/// `InSegs` of TCP: a line of names, then a line of numbers. It counts the segments in a packet that the kernel has
-/// joined.
+/// `InSegs` of TCP: a line of names, then a line of numbers. A packet that the kernel has joined counts once.
 fn received_segments(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);

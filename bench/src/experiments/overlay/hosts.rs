@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lab::{Host, Lab, Link};
 use lightship_overlay::{DirectPolicy, Routes, Shape, Topology, Traffic};
@@ -19,6 +20,8 @@ pub(super) const WHAT: &str = "hosts";
 pub(super) const LINK: &str = "100mbit";
 pub(super) const ALIKE: &str = "100mbit, simulated";
 const NODES: usize = 60;
+/// A run takes less than a minute.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Every node's messages, and the rate of the link of a host, which a connection can fill.
 pub(super) const LIKE: &str = "simulate --nodes 60 --messages-per-node 300 --period 1s --node-rate 100Mbit/s \
                                --link-rate 100Mbit/s";
@@ -56,17 +59,18 @@ impl Neighbours {
     /// Every host may send to every other, and the table is cleared while it is above its middle limit.
     fn of_all(hosts: usize) -> Result<Self> {
         let room = 2 * hosts * hosts;
-        let mut limits = Vec::new();
+        // What was changed is undone if the next change fails.
+        let mut earlier = Self { limits: Vec::new() };
         // The largest first: the others are below it.
         for name in ["gc_thresh3", "gc_thresh2", "gc_thresh1"] {
             let path = PathBuf::from("/proc/sys/net/ipv4/neigh/default").join(name);
             let now = fs::read_to_string(&path)?;
             if now.trim().parse::<usize>()? < room {
                 fs::write(&path, room.to_string()).map_err(|error| format!("{}: {error}", path.display()))?;
-                limits.push((path, now));
+                earlier.limits.push((path, now));
             }
         }
-        Ok(Self { limits })
+        Ok(earlier)
     }
 }
 
@@ -99,14 +103,16 @@ fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
         pool,
         queue_messages: part(simulated, "/parameters/queue_messages")?,
         window_messages: part(simulated, "/parameters/window_messages")?,
-        period: std::time::Duration::from_secs_f64(part(simulated, "/parameters/period_seconds")?),
+        period: Duration::from_secs_f64(part(simulated, "/parameters/period_seconds")?),
         seed,
     };
     let shuffle = Shuffle::new(Routes::new(Topology::new(shape, NODES)?), load);
     let sites = Sites::on(hosts)?;
-    let done = Runtime::new()?.block_on(shuffle.run(&sites.sites, |_| {}));
+    let run = async { tokio::time::timeout(PATIENCE, shuffle.run(&sites.sites, |_| {})).await };
+    let done = Runtime::new()?.block_on(run);
     sites.end();
-    let done = done?;
+    let unfinished = |_| format!("{} of {} messages arrived", shuffle.arrived(), shuffle.messages());
+    let done = done.map_err(unfinished)??;
     let forwards: u64 = done.per_node.iter().map(|node| node.forwarded).sum();
     let mut said = simulated.clone();
     said["seconds"] = done.seconds.into();
@@ -114,7 +120,7 @@ fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
     said["reconnections"] = done.reconnections.into();
     said["sockets_max"] = done.per_node.iter().map(|node| node.sockets_max).max().into();
     said["per_node"] = serde_json::to_value(&done.per_node)?;
-    // Neither is that of hosts.
+    // That of the simulation; without it there is no floor.
     said["parameters"]["network"] = Value::Null;
     Ok(said)
 }
