@@ -310,8 +310,14 @@ fn measure(
     results.add(runs)
 }
 
+/// Rows of a batch and bytes of a message, if the contender is a cell of the grid.
+fn sizes_of(contender: &str) -> Option<[u64; 2]> {
+    let (rows, bytes) = contender.split_once(" x ")?;
+    Some([rows.parse().ok()?, bytes.parse().ok()?])
+}
+
 fn is_cell(contender: &str) -> bool {
-    contender.contains(" x ")
+    sizes_of(contender).is_some()
 }
 
 /// The medians of a contender as a sample.
@@ -353,15 +359,12 @@ fn resources(results: &Results) -> Vec<String> {
     let tables = places.flat_map(|place| {
         let largest = thesis::LIMITS.message_bytes_max;
         let sizes = |varies: usize, fixed: u64| -> Vec<String> {
-            let cells = results.contenders(place).into_iter().filter_map(|cell| {
-                let sizes: [&str; 2] = cell.split(" x ").collect::<Vec<_>>().try_into().ok()?;
-                let shown: &[u64] = if varies == 1 { &MESSAGE_BYTES } else { &BATCH_ROWS };
-                let is_shown = shown.iter().any(|size| size.to_string() == sizes[varies]);
-                let is_largest = sizes[varies] == largest.to_string();
-                (sizes[1 - varies] == fixed.to_string() && (is_shown || is_largest))
-                    .then(|| sizes[varies].to_owned())
-            });
-            cells.collect()
+            let shown: &[u64] = if varies == 1 { &MESSAGE_BYTES } else { &BATCH_ROWS };
+            let all = results.contenders(place).into_iter().filter_map(sizes_of);
+            let with = all.filter(|sizes| sizes[1 - varies] == fixed).map(|sizes| sizes[varies]);
+            with.filter(|size| shown.contains(size) || *size == largest)
+                .map(|size| size.to_string())
+                .collect()
         };
         let table = |varies: usize, fixed: u64| {
             let columns =
@@ -485,21 +488,14 @@ fn plan_table(results: &Results, place: &[String]) -> String {
 
 fn plot(results: &Results) -> Result<String> {
     let panel = |place: &[String]| {
-        let cells: Vec<(u64, u64)> = results
-            .contenders(place)
-            .into_iter()
-            .filter_map(|cell| {
-                let (rows, bytes) = cell.split_once(" x ")?;
-                Some((rows.parse().ok()?, bytes.parse().ok()?))
-            })
-            .collect();
-        let mut sizes: Vec<u64> = cells.iter().map(|(_, bytes)| *bytes).collect();
+        let cells: Vec<[u64; 2]> = results.contenders(place).into_iter().filter_map(sizes_of).collect();
+        let mut sizes: Vec<u64> = cells.iter().map(|[_, bytes]| *bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
         // As many lines as can be told apart.
         let every = sizes.len().div_ceil(MESSAGE_BYTES.len()).max(1);
         let series = |bytes: u64| {
-            let points = cells.iter().filter(|(_, of)| *of == bytes).map(|(rows, _)| {
+            let points = cells.iter().filter(|[_, of]| *of == bytes).map(|[rows, _]| {
                 (*rows as f64, results.summary(place, &format!("{rows} x {bytes}"), SECONDS))
             });
             Series { name: format!("M = {bytes}"), points: points.collect() }

@@ -76,11 +76,6 @@ impl CalibrationPlan {
         Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min: 5, budget: None }
     }
 
-    /// The given pairs of (rows per batch, bytes per message), with at least `batches_min` batches each.
-    pub fn exactly(pairs: Vec<(u64, u64)>, batches_min: u32) -> Self {
-        Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min, budget: None }
-    }
-
     /// The number of pairs.
     pub fn pairs(&self) -> usize {
         self.pairs.len()

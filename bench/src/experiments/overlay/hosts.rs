@@ -15,7 +15,7 @@ use crate::Result;
 use crate::results::Results;
 use crate::settings::Settings;
 
-/// The place of these results: the link, and the same in virtual time.
+/// The place of these results: over the link, and in virtual time.
 pub(super) const WHAT: &str = "hosts";
 pub(super) const LINK: &str = "100mbit";
 pub(super) const ALIKE: &str = "100mbit, simulated";

@@ -1,6 +1,6 @@
 //! Clusters whose links change while queries run, or are slower in one direction than in the other.
 //!
-//! Each node is on a host of the lab, which needs root on Linux; where there is none, the tests print why.
+//! Each node runs on a host of the lab. The lab needs root on Linux; without it, the tests print why they don't run.
 //! `LIGHTSHIP_LINK_RUNS=20` makes 20 runs of each test, `LIGHTSHIP_SEED=7` that of one seed, which decides the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
