@@ -102,6 +102,19 @@ pub(crate) fn received_bytes(host: &Host) -> Result<u64> {
     sum_received(&table, local).ok_or_else(|| Error::from("/proc/net/dev has unexpected columns"))
 }
 
+/// TCP segments that a host has sent again.
+pub(crate) fn retransmitted_segments(host: &Host) -> Result<u64> {
+    let table = host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
+    named(&table, "Tcp:", "RetransSegs").ok_or_else(|| Error::from("/proc/net/snmp has no RetransSegs"))
+}
+
+/// A count of a table whose lines come in pairs: the names, then the counts.
+fn named(table: &str, line: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter(|known| known.split_whitespace().next() == Some(line));
+    let at = lines.next()?.split_whitespace().position(|known| known == name)?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
 /// Bytes received by the loopback, or by all other interfaces.
 pub(crate) fn sum_received(table: &str, loopback: bool) -> Option<u64> {
     let interfaces = table.lines().filter_map(|line| line.split_once(':'));
@@ -111,7 +124,7 @@ pub(crate) fn sum_received(table: &str, loopback: bool) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::sum_received;
+    use super::{named, sum_received};
 
     #[test]
     fn received_bytes_are_the_first_count_of_an_interface() {
@@ -120,5 +133,13 @@ mod tests {
         assert_eq!(sum_received(table, true), Some(100));
         assert_eq!(sum_received(table, false), Some(71));
         assert_eq!(sum_received("  eth0: many", false), None);
+    }
+
+    #[test]
+    fn counts_are_found_by_the_names_above_them() {
+        let table = "Ip: Forwarding InReceives\nIp: 1 7\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 23 0\nUdp: RetransSegs\nUdp: 5";
+        assert_eq!(named(table, "Tcp:", "RetransSegs"), Some(23));
+        assert_eq!(named(table, "Tcp:", "OutSegs"), None);
+        assert_eq!(named("Tcp: RetransSegs", "Tcp:", "RetransSegs"), None);
     }
 }

@@ -30,6 +30,8 @@ const FIGURES: &[Figure] = &[
     Figure { name: "forwards of a node, deviation over mean", digits: 2, range: false },
     Figure { name: "seconds of a node, least over most", digits: 2, range: false },
     Figure { name: "lower bound of forwards", digits: 3, range: false },
+    Figure { name: "segments sent again", digits: 0, range: true },
+    Figure { name: "processors busy", digits: 2, range: true },
 ];
 const FORWARDS: usize = 0;
 const SECONDS: usize = 1;
@@ -43,6 +45,8 @@ const MOST: usize = 8;
 const DEVIATION: usize = 9;
 const EVENNESS: usize = 10;
 const LEAST: usize = 11;
+const AGAIN: usize = 12;
+const BUSY: usize = 13;
 
 /// Forwards per message in the best of the original's archived runs with this skew: 8 connections that a node opens, and 4
 /// direct ones. The run that its text discusses, 10 and 2, has 0.772.
@@ -246,6 +250,8 @@ fn figures(said: &Value) -> Result<Vec<f64>> {
         forwarded.deviation / forwarded.mean,
         seconds.least / seconds.most,
         least_forwards(said)?,
+        figure("/retransmitted_segments"),
+        figure("/processors_busy"),
     ])
 }
 
@@ -369,6 +375,8 @@ fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns:
             "sockets of a node, at most" => whole(SOCKETS),
             "direct ones it may open" => whole(DIRECT),
             "reconnections" => whole(RECONNECTIONS),
+            "TCP segments sent again" => spread(of(AGAIN), 0),
+            "processors busy" => number(of(BUSY).median, 2),
             "memory of messages, bound, MB" => whole(BOUND),
             "peak memory of the process, MB" => whole(PEAK),
             _ => rows.iter().find(|row| row.0 == name).map_or(String::new(), |row| {
@@ -406,7 +414,7 @@ fn time_table(results: &Results) -> String {
     })
 }
 
-const HOSTS_COLUMNS: [&str; 9] = [
+const HOSTS_COLUMNS: [&str; 11] = [
     "seconds",
     "seconds, simulated",
     "floor seconds",
@@ -415,6 +423,8 @@ const HOSTS_COLUMNS: [&str; 9] = [
     "seconds of a node, least over most",
     "sockets of a node, at most",
     "reconnections",
+    "TCP segments sent again",
+    "processors busy",
     "command",
 ];
 

@@ -66,9 +66,9 @@ pub struct Edge {
     pub overlay_streams: u64,
     /// Time that the receiver waited for these rows, summed over its partitions.
     pub wait_seconds: f64,
-    /// Time from the first rows to the end of the last partition.
+    /// Time from the request of these rows to the end of the last partition; 0 if not everything was read.
     #[serde(default)]
-    pub transfer_seconds: f64,
+    pub seconds: f64,
 }
 
 /// What one node's task is expected to send to another's.
@@ -88,9 +88,12 @@ pub struct ExpectedEdge {
     pub bytes_wire: f64,
     /// Time that the link needs for them, beside the other edges of both nodes.
     pub link_seconds: f64,
-    /// Time from the first rows to the end: that of the link, or that of the stages when they last ran, if that
-    /// was longer.
+    /// Time from the request of these rows to their end: that of the link, or that of the stages when they last ran, if
+    /// that was longer.
     pub seconds: f64,
+    /// The same of the slowest edge between these stages: after this time, the stage that receives has all rows.
+    #[serde(default)]
+    pub slowest_seconds: f64,
     /// Whether a query before has sent these rows, so that their bytes are known.
     pub is_known: bool,
     /// Bytes of a message of one of its streams, as rows in memory; smaller if there is not enough memory.

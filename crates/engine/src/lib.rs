@@ -409,7 +409,7 @@ impl Engine {
     /// Leaves the cluster in order: tells the other nodes that this one is going.
     pub fn leave(&self) {
         if let Some(cluster) = &self.cluster {
-            cluster.members().leave();
+            cluster.leave();
         }
     }
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use crate::connection::{BUFFER_BYTES, buffer};
+use crate::connection::{BUFFER_BYTES, UNSENT_BYTES_MAX, buffer};
 use crate::error::ConnectionError;
 use crate::wire::{
     ANSWER_BYTES, Mode, READING_BYTES, Reading, ReceivedCount, RequestHeader, TALLY_BYTES, parse_answer,
@@ -195,6 +196,9 @@ impl FloodConnection {
     ) -> Result<ReceivedCount, ConnectionError> {
         let mut sent = 0;
         let size = self.message_bytes;
+        SockRef::from(&self.stream)
+            .set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+            .map_err(ConnectionError::Broke)?;
         let (mut read, mut write) = self.stream.split();
         let buffer = &self.buffer;
         let sending = async {
@@ -268,5 +272,49 @@ async fn returning(
         last.extend_from_slice(&buffer[count.saturating_sub(TALLY_BYTES)..count]);
         last.drain(..last.len().saturating_sub(TALLY_BYTES));
         tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn little_of_a_flood_is_left_to_arrive_after_it_has_stopped() {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        listener.set_recv_buffer_size(64 << 10).expect("set");
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+        listener.listen(1).expect("listening");
+        listener.set_nonblocking(true).expect("set");
+        let listener = tokio::net::TcpListener::from_std(listener.into()).expect("a listener");
+        let stream = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+        let (mut receiver, _) = listener.accept().await.expect("accepted");
+        let flood = ClientConnection { stream, run: 0 }.flooding(1 << 20, None);
+        // Nobody reads, so that the flood soon waits. Each turn lets it write more.
+        let (stopped, is_stopped) = tokio::sync::oneshot::channel();
+        let stop = async move {
+            for _ in 0..10_000 {
+                tokio::task::yield_now().await;
+            }
+            stopped.send(()).expect("somebody waits");
+        };
+        let receive = async {
+            is_stopped.await.expect("stopped");
+            let (mut bytes, mut buffer) = (0, vec![0; BUFFER_BYTES]);
+            loop {
+                match receiver.read(&mut buffer).await.expect("read") {
+                    0 => break,
+                    count => bytes += count as u64,
+                }
+            }
+            let tally = ReceivedCount { bytes, messages: bytes >> 20 };
+            receiver.write_all(&tally.to_bytes()).await.expect("written");
+            drop(receiver);
+        };
+        let (poured, ()) = tokio::join!(flood.pour(Duration::ZERO, stop), receive);
+        let arrived = poured.expect("all of it arrived").bytes;
+        assert!((1..512 << 10).contains(&arrived), "{arrived} bytes were left");
     }
 }

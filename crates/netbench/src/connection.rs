@@ -20,6 +20,9 @@ use crate::wire::{
 /// The most bytes that either end reads or writes at once. After this many bytes a task yields to the
 /// others; otherwise one of thousands of connections could wait for seconds.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+/// The most bytes of a flood that the system queues unsent for a connection (`TCP_NOTSENT_LOWAT`). By default these are
+/// megabytes, which for thousands of connections take minutes to arrive after the flood has stopped.
+pub(crate) const UNSENT_BYTES_MAX: u32 = 64 << 10;
 /// The idle timeout of a control connection. It is silent during a measurement, so this is longer than any.
 const RUN_IDLE: Duration = Duration::from_secs(1200);
 /// The interval of TCP keep-alive probes, which detect a vanished peer.
@@ -188,6 +191,7 @@ async fn supply(
     shared: &ServerState,
     message_bytes: u32,
 ) -> Result<(), ConnectionEnd> {
+    SockRef::from(stream.as_ref()).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     let buffer = buffer(message_bytes);
     loop {
         if let Err(error) = timeout(shared.config.idle, stream.write_all(&buffer)).await? {

@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Row, arguments, figures, run_rows_with, said};
 use crate::Result;
+use crate::links::retransmitted_segments;
 use crate::results::Results;
 use crate::settings::Settings;
 
@@ -83,6 +84,28 @@ impl Drop for Neighbours {
     }
 }
 
+/// What is counted before and after a run.
+struct Counters {
+    retransmitted_segments: u64,
+    /// Ticks of all processors of this machine, and those in which they worked.
+    ticks: u64,
+    busy_ticks: u64,
+}
+
+impl Counters {
+    fn read(hosts: &[Host]) -> Result<Self> {
+        let segments: Vec<u64> = hosts.iter().map(retransmitted_segments).collect::<Result<_>>()?;
+        let stat = fs::read_to_string("/proc/stat")?;
+        let of_all = stat.lines().next().and_then(|line| line.strip_prefix("cpu "));
+        let ticks = of_all.ok_or("/proc/stat has no sum")?.split_whitespace().map(str::parse);
+        // user, nice, system, idle, iowait, irq, softirq, steal; the guests' are in user and nice too.
+        let ticks: Vec<u64> = ticks.take(8).collect::<Result<_, _>>()?;
+        let all: u64 = ticks.iter().sum();
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        Ok(Self { retransmitted_segments: segments.iter().sum(), ticks: all, busy_ticks: all - idle })
+    }
+}
+
 /// Part of a JSON object, as its type.
 fn part<T: serde::de::DeserializeOwned>(said: &Value, pointer: &str) -> Result<T> {
     let value = said.pointer(pointer).ok_or_else(|| format!("the simulation has no {pointer}"))?;
@@ -108,8 +131,10 @@ fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
     };
     let shuffle = Shuffle::new(Routes::new(Topology::new(shape, NODES)?), load);
     let sites = Sites::on(hosts)?;
+    let before = Counters::read(hosts)?;
     let run = async { tokio::time::timeout(PATIENCE, shuffle.run(&sites.sites, |_| {})).await };
     let done = Runtime::new()?.block_on(run);
+    let after = Counters::read(hosts)?;
     sites.end();
     let unfinished = |_| format!("{} of {} messages arrived", shuffle.arrived(), shuffle.messages());
     let done = done.map_err(unfinished)??;
@@ -119,6 +144,10 @@ fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
     said["forwards_per_message"] = (forwards as f64 / shuffle.messages() as f64).into();
     said["reconnections"] = done.reconnections.into();
     said["sockets_max"] = done.per_node.iter().map(|node| node.sockets_max).max().into();
+    let segments = after.retransmitted_segments - before.retransmitted_segments;
+    said["retransmitted_segments"] = segments.into();
+    let busy = (after.busy_ticks - before.busy_ticks) as f64;
+    said["processors_busy"] = (busy / (after.ticks - before.ticks).max(1) as f64).into();
     said["per_node"] = serde_json::to_value(&done.per_node)?;
     // That of the simulation; without it there is no floor.
     said["parameters"]["network"] = Value::Null;

@@ -44,7 +44,7 @@ pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result
         let mut traffic = TrafficRows::open(&settings.results())?;
         {
             let mut running = Running::start(lab, LINK, NODES_MAX, BASE, system, scale)?;
-            for configuration in Configuration::ALL {
+            for &configuration in settings.some_if_quick(&Configuration::ALL) {
                 let mut round = Rounds { settings, rows, predicted: &mut predicted, traffic: &mut traffic };
                 round.base(&mut running, configuration)?;
                 let faster = Hardware { cpus: BASE.cpus * FASTER_CPU, ..BASE };
@@ -56,7 +56,7 @@ pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result
             eprintln!("clocks are bounded within {bound_us:.0} us; {lost} datagrams were lost");
         }
         let mut running = Running::start(lab, FASTER_LINK, NODES_MAX, BASE, system, scale)?;
-        for configuration in Configuration::ALL {
+        for &configuration in settings.some_if_quick(&Configuration::ALL) {
             running.configure(configuration)?;
             let mut round = Rounds { settings, rows, predicted: &mut predicted, traffic: &mut traffic };
             round.warm(&running)?;
@@ -98,7 +98,7 @@ impl Rounds<'_> {
         self.warm(running)?;
         running.limit(BASE)?;
         let system = running.system.name();
-        for (query, tables) in QUERIES {
+        for &(query, tables) in self.settings.some_if_quick(&QUERIES) {
             let here = place(system, configuration, SLOW, query);
             let mut runs = self.runs(running, &here, query, self.settings.rounds())?;
             runs.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
@@ -169,7 +169,7 @@ impl Rounds<'_> {
         running.limit(limits)?;
         let (system, configuration) = (running.system.name(), running.configuration);
         let rounds = self.settings.rounds().div_ceil(2).max(1);
-        for (query, _) in QUERIES {
+        for &(query, _) in self.settings.some_if_quick(&QUERIES) {
             let here = place(system, configuration, hardware, query);
             if !self.runs(running, &here, query, rounds)?.is_empty() {
                 let seconds = self.rows.median(&here).map_or(f64::NAN, |row| row.seconds);

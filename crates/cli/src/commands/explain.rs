@@ -1,5 +1,6 @@
 //! `lightship explain`: shows what a query does on each node and what is sent between nodes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -18,7 +19,8 @@ use crate::size::{Seconds, Size, grouped};
 /// what the other ways were expected to take, and what nodes are expected to send each other.
 ///
 /// With --analyze the query is run, its rows are discarded, and the figures of each node are shown:
-/// rows, processor time, bytes on the wire, and how long readers waited, each beside what was expected.
+/// rows, processor time, bytes on the wire, how long they took from the request to the end, and how long readers
+/// waited for them, beside what was expected.
 /// What is measured improves later predictions.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
@@ -123,7 +125,7 @@ fn show(explained: &Explained) -> String {
                 of(|expected| grouped(expected.rows as u64)),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 of(|expected| Size(expected.bytes_wire as u64).to_string()),
-                Seconds(edge.transfer_seconds).to_string(),
+                Seconds(edge.seconds).to_string(),
                 of(|expected| Seconds(expected.seconds).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
                 grouped(edge.overlay_streams),
@@ -134,6 +136,7 @@ fn show(explained: &Explained) -> String {
         }
         aligned(&mut text, 0, &table, 3);
         text.push('\n');
+        slowest(&mut text, explained);
     }
     if let (Some(rows), Some(seconds)) = (explained.rows, explained.seconds) {
         let wire: u64 = explained.edges.iter().filter_map(|edge| edge.bytes_wire).sum();
@@ -141,6 +144,32 @@ fn show(explained: &Explained) -> String {
             writeln!(text, "{} rows in {}, {} between nodes", grouped(rows), Seconds(seconds), Size(wire));
     }
     text
+}
+
+/// After what time each stage had all rows of another: that of the slowest edge.
+fn slowest(text: &mut String, explained: &Explained) {
+    let mut slowest: BTreeMap<(usize, usize), (f64, Option<f64>)> = BTreeMap::new();
+    // Of rows that stay on a node nothing is sent, and of rows that were not all read the end is not known.
+    let sent = explained.edges.iter().filter(|edge| edge.from_node != edge.to_node && edge.seconds > 0.0);
+    for edge in sent {
+        let known = slowest.entry((edge.to_stage, edge.from_stage)).or_default();
+        known.0 = known.0.max(edge.seconds);
+    }
+    if slowest.is_empty() {
+        return;
+    }
+    for edge in &explained.expected_edges {
+        if let Some(known) = slowest.get_mut(&(edge.to_stage, edge.from_stage)) {
+            known.1 = Some(edge.slowest_seconds);
+        }
+    }
+    let mut table = vec![["stage", "all rows after", "expected"].map(String::from).to_vec()];
+    table.extend(slowest.into_iter().map(|((to, from), (seconds, expected))| {
+        let expected = expected.map_or_else(String::new, |seconds| Seconds(seconds).to_string());
+        vec![format!("{from} to {to}"), Seconds(seconds).to_string(), expected]
+    }));
+    aligned(text, 0, &table, 1);
+    text.push('\n');
 }
 
 /// What nodes are expected to send each other.

@@ -1,7 +1,6 @@
 //! The schema `cluster`: tables `nodes`, `parts`, `links`, `edges` and `overlay`, which describe the cluster.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use async_trait::async_trait;
@@ -9,12 +8,11 @@ use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
 
 use super::Member;
-use super::cost::history::{EdgeHistory, PastEdge};
+use super::cost::history::EdgeHistory;
 use super::links::LinkCost;
 use super::members::Snapshot;
 use super::overlay::OverlayState;
 use super::request::Table;
-use crate::explained::ExpectedEdge;
 
 const TABLES: [&str; 5] = ["nodes", "overlay", "links", "edges", "parts"];
 
@@ -42,7 +40,7 @@ impl SchemaProvider for ClusterTables {
             "nodes" => nodes(&self.members)?,
             "overlay" => overlay_rows(&self.members, self.overlay.as_ref())?,
             "links" => links(&self.snapshot)?,
-            "edges" => edges(&self.edges.edges())?,
+            "edges" => self.edges.rows()?,
             "parts" => parts(&self.members, &self.snapshot)?,
             _ => return Ok(None),
         };
@@ -106,39 +104,6 @@ fn links(snapshot: &Snapshot) -> Result<RecordBatch> {
         ("bytes_per_second", number(|cost| cost.bytes_per_second), false),
         ("first_message_seconds", number(|cost| cost.first_message_seconds), false),
         ("message_seconds", number(|cost| cost.message_seconds), false),
-    ])?)
-}
-
-/// A row for each edge of earlier queries that were planned here: what a node sent another, and what it was expected to
-/// send.
-fn edges(past: &[PastEdge]) -> Result<RecordBatch> {
-    let now = Instant::now();
-    let text = |of: fn(&PastEdge) -> &String| -> ArrayRef {
-        Arc::new(past.iter().map(|edge| Some(of(edge))).collect::<StringArray>())
-    };
-    let count = |of: fn(&PastEdge) -> Option<u64>| -> ArrayRef {
-        Arc::new(past.iter().map(of).collect::<UInt64Array>())
-    };
-    let number = |of: &dyn Fn(&PastEdge) -> Option<f64>| -> ArrayRef {
-        Arc::new(past.iter().map(of).collect::<Float64Array>())
-    };
-    let expected = |of: fn(&ExpectedEdge) -> f64| number(&|edge| edge.expected.as_ref().map(of));
-    let is_known: BooleanArray =
-        past.iter().map(|edge| Some(edge.expected.as_ref().is_some_and(|edge| edge.is_known))).collect();
-    Ok(RecordBatch::try_from_iter_with_nullable([
-        ("query", count(|edge| Some(edge.query)), false),
-        ("ended_seconds_ago", number(&|edge| Some((now - edge.ended).as_secs_f64())), false),
-        ("from_stage", count(|edge| Some(edge.sent.from_stage as u64)), false),
-        ("to_stage", count(|edge| Some(edge.sent.to_stage as u64)), false),
-        ("from_node", text(|edge| &edge.sent.from_node), false),
-        ("to_node", text(|edge| &edge.sent.to_node), false),
-        ("is_known", Arc::new(is_known) as ArrayRef, false),
-        ("expected_rows", expected(|edge| edge.rows), true),
-        ("rows", count(|edge| Some(edge.sent.rows)), false),
-        ("expected_bytes", expected(|edge| edge.bytes_wire), true),
-        ("bytes", count(|edge| edge.sent.bytes_wire), true),
-        ("expected_seconds", expected(|edge| edge.seconds), true),
-        ("seconds", number(&|edge| Some(edge.sent.transfer_seconds)), false),
     ])?)
 }
 

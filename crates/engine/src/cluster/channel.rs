@@ -1,7 +1,7 @@
 //! datafusion-distributed's channel to a worker, over Lightship's protocol.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -209,10 +209,10 @@ impl WorkerChannel for PeerChannel {
         let rows_read = measure().global_counter(explain::ROWS);
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
-        let transfer = Time::new();
-        measure().build(MetricValue::Time { name: explain::TRANSFER.into(), time: transfer.clone() });
+        let time = Time::new();
+        measure().build(MetricValue::Time { name: explain::EDGE.into(), time: time.clone() });
         let links = self.cluster.clone();
-        let meter = EdgeMeter::new(partitions.len(), transfer, move |bytes, took| {
+        let meter = EdgeMeter::new(partitions.len(), time, move |bytes, took| {
             links.links.arrived(&from, bytes, took);
         });
         // Each partition has its own stream, so that reading one never waits for room that another takes.
@@ -251,7 +251,6 @@ impl WorkerChannel for PeerChannel {
                         meter.ended(reply.bytes_wire);
                         return Ok(None);
                     };
-                    meter.began();
                     rows_read.add(rows.num_rows());
                     slot.put(reply);
                     Ok::<_, DataFusionError>(Some((rows, slot)))
@@ -271,40 +270,26 @@ impl WorkerChannel for PeerChannel {
 /// Times all streams of one task from one other node.
 struct EdgeMeter<F> {
     requested: Instant,
-    /// When the first rows arrived.
-    first: OnceLock<Instant>,
     bytes: AtomicU64,
     streams_left: AtomicUsize,
-    transfer: Time,
+    /// From the request to the end of the last stream.
+    time: Time,
     arrived: F,
 }
 
 impl<F: Fn(u64, Duration)> EdgeMeter<F> {
     /// `arrived` is called with the bytes and the time of all streams after the last has ended.
-    fn new(streams: usize, transfer: Time, arrived: F) -> Arc<Self> {
+    fn new(streams: usize, time: Time, arrived: F) -> Arc<Self> {
         let streams_left = AtomicUsize::new(streams);
-        Arc::new(Self {
-            requested: Instant::now(),
-            first: OnceLock::new(),
-            bytes: AtomicU64::new(0),
-            streams_left,
-            transfer,
-            arrived,
-        })
-    }
-
-    fn began(&self) {
-        self.first.get_or_init(Instant::now);
+        Arc::new(Self { requested: Instant::now(), bytes: AtomicU64::new(0), streams_left, time, arrived })
     }
 
     fn ended(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.streams_left.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(first) = self.first.get()
-        {
-            self.transfer.add_duration(first.elapsed());
-            // From the request: some of the rows were there when the first were read.
-            (self.arrived)(self.bytes.load(Ordering::Relaxed), self.requested.elapsed());
+        if self.streams_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let took = self.requested.elapsed();
+            self.time.add_duration(took);
+            (self.arrived)(self.bytes.load(Ordering::Relaxed), took);
         }
     }
 }

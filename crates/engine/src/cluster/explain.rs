@@ -127,7 +127,7 @@ fn stage(
                 bytes_wire: (sent.bytes > 0).then_some(sent.bytes),
                 overlay_streams: sent.overlay_streams,
                 wait_seconds: sent.wait_ns as f64 / 1e9,
-                transfer_seconds: sent.transfer_ns as f64 / 1e9,
+                seconds: sent.ns as f64 / 1e9,
             });
         }
     });
@@ -187,14 +187,14 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
     overlay_streams: u64,
     wait_ns: u64,
-    pub(super) transfer_ns: u64,
+    pub(super) ns: u64,
 }
 
 /// Names of the metrics that [`super::channel`] keeps for each node that it reads from.
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
-pub(crate) const TRANSFER: &str = "transfer_time";
+pub(crate) const EDGE: &str = "edge_time";
 pub(crate) const OVERLAY: &str = "overlay_streams";
 
 /// What each task of a boundary read from each node.
@@ -211,7 +211,7 @@ pub(super) fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
                 sent.overlay_streams += count.value() as u64;
             }
             MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
-            MetricValue::Time { name, time } if name == TRANSFER => sent.transfer_ns += time.value() as u64,
+            MetricValue::Time { name, time } if name == EDGE => sent.ns += time.value() as u64,
             MetricValue::Custom { name, value } if name == BYTES => {
                 let bytes = value.as_any().downcast_ref::<BytesCounterMetric>();
                 sent.bytes += bytes.map_or(0, |bytes| bytes.value() as u64);

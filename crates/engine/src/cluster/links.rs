@@ -31,15 +31,24 @@ const PAUSE_BUSY: Duration = Duration::from_millis(250);
 const MEASUREMENT_ENDS: Duration = Duration::from_millis(500);
 /// A node that takes longer to answer all probes is left out.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Smaller changes of a rate are not news to other nodes, which would be sent a description for each.
+/// Smaller changes of a rate, or of the time of a first message, are not news to other nodes, which would be sent a
+/// description for each.
 const NEWS: f64 = 0.2;
+/// Nor is a smaller change of the time of a first message.
+const NEWS_SECONDS: f64 = 1e-3;
 /// Small messages that are sent together to measure the cost of one more.
 const SMALL_MESSAGES: u32 = 32;
 const SMALL_BYTES: u32 = 64;
-/// Bytes of the large messages, one after the other until one takes long enough.
-const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
-/// Messages of up to this size are sent twice, and the faster one counts. Larger ones would burden the link.
-const REPEATED_BYTES: u32 = 1 << 20;
+/// Bytes of the larger messages, one after the other until one takes long enough.
+const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, LARGE_MESSAGE_BYTES];
+/// A probe is repeated until it took about as long as another one, at most this often, and the fastest counts: a busy
+/// processor makes an answer late, and never early.
+const TRIES_MAX: usize = 6;
+/// The same for messages that burden the link.
+const TRIES_MAX_LARGE: usize = 2;
+const LARGE_MESSAGE_BYTES: u32 = 4 << 20;
+/// Times that differ by less than this part are about the same.
+const SAME: f64 = 0.1;
 /// Enough to tell the rate from the cost of a message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows that arrive at less than this part of what was measured cast doubt on it.
@@ -161,15 +170,18 @@ impl Links {
         peers.iter().filter(is_due).cloned().collect()
     }
 
-    /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether the rate has changed.
+    /// Stores a measurement, or that it failed, and when it is to be repeated. Returns whether the link has changed.
     fn set(&self, from: &str, cost: Option<LinkCost>, after: Duration) -> bool {
         let mut all = self.lock();
         let known = all.get(from).copied();
         let before = known.and_then(|known| known.cost);
         let is_news = match (before, cost) {
             (Some(before), Some(now)) => {
-                let ratio = now.bytes_per_second / before.bytes_per_second;
-                !(1.0 - NEWS..=1.0 / (1.0 - NEWS)).contains(&ratio)
+                let same = 1.0 - NEWS..=1.0 / (1.0 - NEWS);
+                let (first, first_before) = (now.first_message_seconds, before.first_message_seconds);
+                let is_other_first =
+                    (first - first_before).abs() > NEWS_SECONDS && !same.contains(&(first / first_before));
+                !same.contains(&(now.bytes_per_second / before.bytes_per_second)) || is_other_first
             }
             (None, Some(_)) => true,
             (_, None) => false,
@@ -236,18 +248,14 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
 /// Measures the link from a node.
 async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     let measurement = fastrand::u64(..);
-    let probe = |messages, bytes| self::probe(peer, Probe { messages, bytes, measurement });
+    let probe = |messages, bytes| fastest(peer, Probe { messages, bytes, measurement });
     // The connection may have to be opened first.
-    probe(1, SMALL_BYTES).await?;
+    self::probe(peer, Probe { messages: 1, bytes: SMALL_BYTES, measurement }).await?;
     let (first, small) = (probe(1, SMALL_BYTES).await?, probe(SMALL_MESSAGES, SMALL_BYTES).await?);
     let message = small.saturating_sub(first) / (SMALL_MESSAGES - 1);
     let (mut bytes_per_second, mut before) = (f64::INFINITY, (SMALL_BYTES, first));
     for bytes in LARGE_BYTES {
-        let mut took = probe(1, bytes).await?;
-        // A busy processor makes a message late, and never early.
-        if bytes <= REPEATED_BYTES {
-            took = took.min(probe(1, bytes).await?);
-        }
+        let took = probe(1, bytes).await?;
         let more = took.saturating_sub(before.1);
         if !more.is_zero() {
             bytes_per_second = f64::from(bytes - before.0) / more.as_secs_f64();
@@ -265,6 +273,21 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
         first_message_seconds: first.as_secs_f64(),
         message_seconds: message.as_secs_f64(),
     })
+}
+
+/// The shortest time of a probe that is repeated.
+async fn fastest(peer: &Arc<Peer>, probe: Probe) -> Result<Duration> {
+    let tries = if probe.bytes < LARGE_MESSAGE_BYTES { TRIES_MAX } else { TRIES_MAX_LARGE };
+    let mut fastest = self::probe(peer, probe).await?;
+    for _ in 1..tries {
+        let took = self::probe(peer, probe).await?;
+        let is_same = took.abs_diff(fastest) <= fastest.mul_f64(SAME);
+        fastest = fastest.min(took);
+        if is_same {
+            break;
+        }
+    }
+    Ok(fastest)
 }
 
 /// The time from a request of messages to the last of them.
@@ -325,6 +348,13 @@ mod tests {
         let changed =
             |bytes_per_second| links.set("a:1", Some(LinkCost { bytes_per_second, ..cost }), AGE_MAX);
         assert!(!changed(2.1e6) && !changed(2.7e6) && changed(1.1e6) && changed(1.5e6));
+        // The same of the time of a first message: it may have been measured while the node was busy.
+        let first = |first_message_seconds| {
+            let cost = LinkCost { bytes_per_second: 1.5e6, first_message_seconds, ..cost };
+            links.set("a:1", Some(cost), AGE_MAX)
+        };
+        assert!(!first(9e-4) && first(0.2) && !first(0.21) && first(1e-4));
+        assert_eq!(links.entries()[0].first_message_ns, 100_000);
     }
 
     #[test]

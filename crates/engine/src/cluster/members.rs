@@ -7,7 +7,7 @@
 
 mod overlays;
 mod roster;
-mod store;
+pub(super) mod store;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -58,6 +58,7 @@ use self::edge_plans::EdgePlans;
 use self::exchange::Exchange;
 use self::learn::LEARNERS_MAX;
 use self::links::Links;
+use self::members::store::Store;
 use self::members::{Members, MembersConfig};
 use self::overlay::Overlay;
 pub use self::overlay::{OverlayConfig, OverlayState};
@@ -304,19 +305,21 @@ impl Cluster {
             tls: config.tls,
             client,
         };
+        let state_folder = config.state_folder.clone();
         let known = MembersConfig {
             state_folder: config.state_folder,
             expect_nodes: config.expect_nodes,
             drop_parts: config.drop_parts,
         };
         let members = Members::new(&config.name, tables, dial, known)?;
+        let edges = Store::path(state_folder.as_deref(), &members.me, "edges.arrow");
         let cluster = Arc::new(Self {
             members: members.clone(),
             overlay,
             exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
             facts: Arc::default(),
-            edges: Arc::default(),
+            edges: Arc::new(EdgeHistory::open(edges)),
             learners: Arc::new(Semaphore::new(LEARNERS_MAX)),
             links: Links::default(),
             query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
@@ -388,6 +391,12 @@ impl Cluster {
         // This node runs, even if it was removed. The sort is stable, so its first entry is the joined one.
         all.dedup_by(|a, b| a.name == b.name);
         all
+    }
+
+    /// Tells the other nodes that this one is going, and stores what it knows of earlier queries.
+    pub(crate) fn leave(&self) {
+        self.members.leave();
+        self.edges.write();
     }
 
     /// What this node holds for queries now.

@@ -42,7 +42,10 @@ async fn sends_what_is_expected(node: &Node, sql: &str) {
     }
     let mut expected = BTreeMap::<_, f64>::new();
     for edge in &next.expected_edges {
-        assert!(edge.is_known && edge.seconds >= edge.link_seconds, "{edge:?}");
+        assert!(
+            edge.is_known && edge.seconds >= edge.link_seconds && edge.slowest_seconds >= edge.seconds,
+            "{edge:?}"
+        );
         *expected.entry((edge.from_stage, edge.to_stage)).or_default() += edge.rows;
     }
     assert!(!sent.is_empty());

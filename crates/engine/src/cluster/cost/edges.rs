@@ -99,7 +99,10 @@ impl Prediction<'_> {
         let row_bytes = before.map_or(estimate.row_bytes() * CODED, |sent| sent.row_bytes);
         let bytes = rows * row_bytes;
         let plan = self.sizes(rows, estimate.row_bytes(), before.is_some(), (from, to));
-        let production = before.map_or(0.0, |sent| sent.row_seconds * rows);
+        let [mean, slowest] = before.map_or([0.0; 2], |sent| {
+            [sent.row_seconds, sent.slowest_row_seconds].map(|seconds| seconds * rows)
+        });
+        let first = edges.len();
         for sender in from {
             for receiver in to.iter().filter(|receiver| *receiver != sender) {
                 // All edges of a node share its link.
@@ -109,8 +112,8 @@ impl Prediction<'_> {
                 let receiving = bytes * others(from, receiver) as f64 / self.snapshot.receives(receiver);
                 let link = self.snapshot.link(sender, receiver);
                 let alone = link.map_or(0.0, |link| bytes / link.bytes_per_second);
-                let first = link.map_or(0.0, |link| link.first_message_seconds);
-                let link_seconds = sending.max(receiving).max(alone) + first;
+                let first_message = link.map_or(0.0, |link| link.first_message_seconds);
+                let link_seconds = sending.max(receiving).max(alone) + first_message;
                 edges.push(ExpectedEdge {
                     from_stage,
                     to_stage,
@@ -119,13 +122,16 @@ impl Prediction<'_> {
                     rows,
                     bytes_wire: bytes,
                     link_seconds,
-                    seconds: link_seconds.max(production),
+                    seconds: link_seconds.max(mean),
+                    slowest_seconds: 0.0,
                     is_known: before.is_some(),
                     message_bytes: plan.message_bytes.into(),
                     window_batches: plan.window_batches,
                 });
             }
         }
+        let slowest = edges[first..].iter().map(|edge| edge.link_seconds).fold(slowest, f64::max);
+        edges[first..].iter_mut().for_each(|edge| edge.slowest_seconds = slowest);
     }
 
     /// The sizes of messages and windows for streams of an edge with this many rows: messages as large as there are rows

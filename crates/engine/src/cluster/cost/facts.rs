@@ -46,9 +46,11 @@ struct Fact {
 pub(crate) struct WireCost {
     /// Bytes on the wire for a row.
     pub(crate) row_bytes: f64,
-    /// Seconds for a row of an edge, from the first to the last: of the last run, and half as much of each
+    /// Seconds of an edge, from the request of its rows to their end, for a row: of the last run, and half as much of each
     /// before.
     pub(crate) row_seconds: f64,
+    /// The same of the slowest edge, for a row of an average one.
+    pub(crate) slowest_row_seconds: f64,
 }
 
 impl Facts {
@@ -105,14 +107,16 @@ impl Facts {
         let identity = identity(plan.as_ref(), &identities, streams);
         let metrics = plan.metrics().unwrap_or_default();
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
-            let (mut rows, mut bytes, mut ns) = (0, 0, 0);
+            let (mut rows, mut bytes, mut edges, mut ns, mut slowest_ns) = (0, 0, 0, 0, 0);
             let mut by_reader = BTreeMap::<usize, u64>::new();
             for ((reader, _), edge) in by_edge(&metrics) {
                 *by_reader.entry(reader).or_default() += edge.rows;
                 if edge.bytes > 0 {
                     rows += edge.rows;
                     bytes += edge.bytes;
-                    ns += edge.transfer_ns;
+                    edges += 1;
+                    ns += edge.ns;
+                    slowest_ns = slowest_ns.max(edge.ns);
                 }
             }
             if let Partitioning::Hash(keys, _) = plan.output_partitioning()
@@ -122,8 +126,13 @@ impl Facts {
                 self.lock().skew(identity, numbered(keys.iter()), skew);
             }
             if rows > 0 {
-                let (row_bytes, row_seconds) = (bytes as f64 / rows as f64, ns as f64 / 1e9 / rows as f64);
-                self.lock().sent(identity, columns(plan.as_ref()), WireCost { row_bytes, row_seconds });
+                let of_a_row = |sum: u64| sum as f64 / rows as f64;
+                let cost = WireCost {
+                    row_bytes: of_a_row(bytes),
+                    row_seconds: of_a_row(ns) / 1e9,
+                    slowest_row_seconds: of_a_row(slowest_ns * edges) / 1e9,
+                };
+                self.lock().sent(identity, columns(plan.as_ref()), cost);
             }
             return Seen { identity, rows: input.rows };
         }
@@ -158,8 +167,10 @@ impl Store {
         match sent.iter_mut().find(|(known, _)| *known == columns) {
             // Times vary from run to run, bytes do not.
             Some((_, known)) => {
-                let row_seconds = (known.row_seconds + cost.row_seconds) / 2.0;
-                *known = WireCost { row_seconds, ..cost };
+                let mean = |of: fn(&WireCost) -> f64| (of(known) + of(&cost)) / 2.0;
+                let row_seconds = mean(|cost| cost.row_seconds);
+                let slowest_row_seconds = mean(|cost| cost.slowest_row_seconds);
+                *known = WireCost { row_seconds, slowest_row_seconds, ..cost };
             }
             None => {
                 sent.truncate(COLUMNS_MAX - 1);
@@ -228,7 +239,7 @@ mod tests {
     #[test]
     fn a_bounded_number_of_operators_is_remembered() {
         let mut store = Store::default();
-        let cost = WireCost { row_bytes: 1.0, row_seconds: 1.0 };
+        let cost = WireCost { row_bytes: 1.0, row_seconds: 1.0, slowest_row_seconds: 2.0 };
         for identity in 0..FACTS_MAX as u64 + 10 {
             store.of(identity).rows = Some(1.0);
             (0..20).for_each(|columns| store.sent(identity, columns, cost));

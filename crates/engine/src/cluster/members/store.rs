@@ -42,12 +42,17 @@ pub(crate) struct Store {
 impl Store {
     /// The file of a node in a folder. The folder is created at the first write.
     pub(crate) fn new(folder: Option<&Path>, node: &str) -> Self {
+        Self { path: Self::path(folder, node, "json") }
+    }
+
+    /// The file of a node with this extension; `None` without a folder. Nodes share a folder.
+    pub(crate) fn path(folder: Option<&Path>, node: &str, extension: &str) -> Option<PathBuf> {
         let letter = |c: char| match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
             c => format!("_{:x}_", u32::from(c)),
         };
-        let name = node.chars().map(letter).collect::<String>() + ".json";
-        Self { path: folder.map(|folder| folder.join(name)) }
+        let name: String = node.chars().map(letter).collect();
+        Some(folder?.join(format!("{name}.{extension}")))
     }
 
     /// The stored state of the node, or that of a new node if none was stored.
