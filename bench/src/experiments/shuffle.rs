@@ -42,15 +42,15 @@ const EDGES: &str = "shuffle-edges";
 const EDGE_FIGURES: [Figure; 7] = [
     Figure { name: "edges", digits: 0, range: false },
     Figure { name: "error of seconds", digits: 2, range: false },
-    Figure { name: "part with an error of at most 0.20", digits: 2, range: false },
+    Figure { name: "part with an error below the target", digits: 2, range: false },
     Figure { name: "error of bytes", digits: 2, range: false },
     Figure { name: "error of rows", digits: 2, range: false },
-    Figure { name: "stages", digits: 0, range: false },
+    Figure { name: "pairs of stages", digits: 0, range: false },
     Figure { name: "error of seconds of the slowest edge", digits: 2, range: false },
 ];
-/// Figures that are not averages over edges: how many there are, and what is an average over stages.
+/// Places of the two counts among the figures. What follows a count is an average over as many.
 const EDGES_COUNT: usize = 0;
-const STAGES_COUNT: usize = 5;
+const PAIRS_COUNT: usize = 5;
 /// The target for the error of the time.
 const ERROR_MAX: f64 = 0.2;
 /// Shorter edges are not counted.
@@ -188,26 +188,26 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
     let explained: Explained = serde_json::from_str(json)?;
     let [mut of_seconds, mut of_bytes, mut of_rows, mut of_slowest] = [const { Vec::new() }; 4];
     let error = |expected: f64, measured: f64| (expected - measured).abs() / measured.max(1e-9);
-    // By stages: the expected and the measured time of the slowest edge.
-    let mut slowest = BTreeMap::<_, (f64, f64)>::new();
+    // By pairs of stages: the expected and the measured time of the slowest edge.
+    let mut slowest = BTreeMap::<_, Option<(f64, f64)>>::new();
     for edge in &explained.edges {
         let stages = (edge.from_stage, edge.to_stage);
         let expected = explained.expected_edges.iter().find(|expected| {
             (expected.from_stage, expected.to_stage) == stages
                 && (&expected.from_node, &expected.to_node) == (&edge.from_node, &edge.to_node)
         });
-        let (Some(expected), Some(bytes)) = (expected.filter(|edge| edge.is_known), edge.bytes_wire) else {
-            continue;
-        };
-        let known = slowest.entry(stages).or_default();
-        *known = (expected.slowest_seconds, known.1.max(edge.seconds));
-        if edge.seconds >= EDGE_SECONDS_MIN {
-            of_seconds.push(error(expected.seconds, edge.seconds));
+        let Some(expected) = expected.filter(|edge| edge.is_known) else { continue };
+        let known = slowest.entry(stages).or_insert(Some((expected.slowest_seconds, 0.0)));
+        // If not all rows were read, the end is not known.
+        *known = known.zip(edge.seconds).map(|((expected, known), took)| (expected, took.max(known)));
+        let Some((bytes, took)) = edge.bytes_wire.zip(edge.seconds) else { continue };
+        if took >= EDGE_SECONDS_MIN {
+            of_seconds.push(error(expected.seconds, took));
             of_bytes.push(error(expected.bytes_wire, bytes as f64));
             of_rows.push(error(expected.rows, edge.rows as f64));
         }
     }
-    let long = slowest.into_values().filter(|(_, measured)| *measured >= EDGE_SECONDS_MIN);
+    let long = slowest.into_values().flatten().filter(|(_, measured)| *measured >= EDGE_SECONDS_MIN);
     of_slowest.extend(long.map(|(expected, measured)| error(expected, measured)));
     let part = |part: usize| part as f64 / of_seconds.len().max(1) as f64;
     let close = of_seconds.iter().filter(|error| **error <= ERROR_MAX).count();
@@ -233,7 +233,7 @@ fn predictions(results: &Results) -> String {
             return String::new();
         };
         let figure = EDGE_FIGURES.iter().position(|known| known.name == column).unwrap_or(EDGES_COUNT);
-        let count = if figure < STAGES_COUNT { EDGES_COUNT } else { STAGES_COUNT };
+        let count = if figure < PAIRS_COUNT { EDGES_COUNT } else { PAIRS_COUNT };
         let (mut all, mut weighted) = (0.0, 0.0);
         for query in results.values(2) {
             let of = |figure: usize| results.summary(&place(course, query), OURS, figure).median;
@@ -243,7 +243,7 @@ fn predictions(results: &Results) -> String {
             }
         }
         match figure {
-            EDGES_COUNT | STAGES_COUNT => tables::number(all, 0),
+            EDGES_COUNT | PAIRS_COUNT => tables::number(all, 0),
             _ if all > 0.0 => tables::number(weighted / all, 2),
             _ => String::new(),
         }
@@ -252,8 +252,8 @@ fn predictions(results: &Results) -> String {
         "### Predictions\n\nEach query is explained with what was measured in the rounds before, then run. For all edges (the \
          rows from one node's task to another's) that take at least 10 ms and whose bytes are known from a run \
          before: the mean error of the predicted time, bytes and rows, as parts of what was measured. The time is that from the \
-         request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge between two stages \
-         is the one that the second waits for; here, stages are pairs of them.\n\n{}",
+         request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge is that between two \
+         stages, for which the second waits.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )
 }

@@ -66,9 +66,9 @@ pub struct Edge {
     pub overlay_streams: u64,
     /// Time that the receiver waited for these rows, summed over its partitions.
     pub wait_seconds: f64,
-    /// Time from the request of these rows to the end of the last partition; 0 if not everything was read.
+    /// Time from the request of these rows to the end of the last partition; `None` if not everything was read.
     #[serde(default)]
-    pub seconds: f64,
+    pub seconds: Option<f64>,
 }
 
 /// What one node's task is expected to send to another's.

@@ -409,7 +409,15 @@ impl Engine {
     /// Leaves the cluster in order: tells the other nodes that this one is going.
     pub fn leave(&self) {
         if let Some(cluster) = &self.cluster {
-            cluster.leave();
+            cluster.members().leave();
+        }
+    }
+
+    /// Stores what is only written now and then, such as what nodes sent in earlier queries. To be called once no query
+    /// runs, before a node stops.
+    pub async fn store(&self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.store().await;
         }
     }
 }

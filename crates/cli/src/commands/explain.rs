@@ -125,7 +125,7 @@ fn show(explained: &Explained) -> String {
                 of(|expected| grouped(expected.rows as u64)),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 of(|expected| Size(expected.bytes_wire as u64).to_string()),
-                Seconds(edge.seconds).to_string(),
+                edge.seconds.map_or_else(String::new, |seconds| Seconds(seconds).to_string()),
                 of(|expected| Seconds(expected.seconds).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
                 grouped(edge.overlay_streams),
@@ -146,28 +146,25 @@ fn show(explained: &Explained) -> String {
     text
 }
 
-/// After what time each stage had all rows of another: that of the slowest edge.
+/// The time of the slowest edge between any two stages.
 fn slowest(text: &mut String, explained: &Explained) {
-    let mut slowest: BTreeMap<(usize, usize), (f64, Option<f64>)> = BTreeMap::new();
-    // Of rows that stay on a node nothing is sent, and of rows that were not all read the end is not known.
-    let sent = explained.edges.iter().filter(|edge| edge.from_node != edge.to_node && edge.seconds > 0.0);
-    for edge in sent {
-        let known = slowest.entry((edge.to_stage, edge.from_stage)).or_default();
-        known.0 = known.0.max(edge.seconds);
+    let mut slowest: BTreeMap<(usize, usize), Option<f64>> = BTreeMap::new();
+    for edge in &explained.edges {
+        // If not all rows were read, there is no such time.
+        let known = slowest.entry((edge.to_stage, edge.from_stage)).or_insert(Some(0.0));
+        *known = known.zip(edge.seconds).map(|(known, seconds)| known.max(seconds));
     }
-    if slowest.is_empty() {
+    let mut table = vec![["stage", "slowest edge", "expected"].map(String::from).to_vec()];
+    table.extend(slowest.into_iter().filter_map(|((to, from), seconds)| {
+        let mut edges = explained.expected_edges.iter();
+        let expected = edges.find(|edge| (edge.to_stage, edge.from_stage) == (to, from));
+        let show = |seconds| Seconds(seconds).to_string();
+        let expected = expected.map_or_else(String::new, |edge| show(edge.slowest_seconds));
+        Some(vec![format!("{from} to {to}"), show(seconds?), expected])
+    }));
+    if table.len() == 1 {
         return;
     }
-    for edge in &explained.expected_edges {
-        if let Some(known) = slowest.get_mut(&(edge.to_stage, edge.from_stage)) {
-            known.1 = Some(edge.slowest_seconds);
-        }
-    }
-    let mut table = vec![["stage", "all rows after", "expected"].map(String::from).to_vec()];
-    table.extend(slowest.into_iter().map(|((to, from), (seconds, expected))| {
-        let expected = expected.map_or_else(String::new, |seconds| Seconds(seconds).to_string());
-        vec![format!("{from} to {to}"), Seconds(seconds).to_string(), expected]
-    }));
     aligned(text, 0, &table, 1);
     text.push('\n');
 }

@@ -193,6 +193,8 @@ pub(crate) struct NodeArgs {
     /// whose port is picked by the system (port 0) stores nothing unless a folder is given: it can't come
     /// back under its name.
     ///
+    /// What nodes sent each other in the last queries is stored there too.
+    ///
     /// [default: lightship/cluster below XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR", env = "LIGHTSHIP_STATE", hide_env_values = true)]
     state_folder: Option<PathBuf>,
@@ -552,7 +554,7 @@ pub(crate) async fn cmd_node(
     }
     let engine = Arc::new(engine);
     let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
-    let recovering = engine.clone();
+    let (recovering, storing) = (engine.clone(), engine.clone());
     tokio::spawn(async move { recovering.recover_range_files().await });
     let others = tokio::spawn(protocols.run(engine.clone(), stop.clone()));
     let recording = usage.map(|usage| tokio::spawn(usage.run(engine.clone(), stop.clone())));
@@ -565,6 +567,7 @@ pub(crate) async fn cmd_node(
     let ended = server.run(engine, stop).await;
     // They end within the same time as the node's own server.
     let _ = others.await;
+    storing.store().await;
     follow.abort();
     announce.abort();
     if let Some(recording) = recording {

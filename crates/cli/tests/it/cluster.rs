@@ -54,8 +54,7 @@ fn each_of_four_nodes_answers_like_a_single_node() {
 
     let sql = "select l_suppkey, count(*) from lineitem group by l_suppkey";
     let outcome = lightship(&["explain", &nodes[2].uri, "--analyze", sql]).succeeds();
-    for words in
-        ["stage 1, 4 nodes", "coordinator", "ShardScanExec", "waited for", "all rows after", "rows in"]
+    for words in ["stage 1, 4 nodes", "coordinator", "ShardScanExec", "waited for", "slowest edge", "rows in"]
     {
         assert!(outcome.text().contains(words), "{words}: {outcome}");
     }
@@ -215,20 +214,17 @@ fn queries_fail_without_a_stopped_node_until_it_is_removed_and_include_it_when_i
 fn what_nodes_sent_is_known_after_a_restart() {
     let cluster = Restartable::new(2);
     let mut nodes = cluster.start_all();
-    let edges = "select from_node, to_node, rows from cluster.edges where query = 1 order by 1, 2";
-    lightship(&["explain", "--analyze", &nodes[0].uri, SUM]).succeeds();
+    let edges = "select query, from_node, to_node, rows from cluster.edges where query <= 2 order by 1, 2, 3";
+    for _ in 0..2 {
+        lightship(&["explain", "--analyze", &nodes[0].uri, SUM]).succeeds();
+    }
     let before = csv(&nodes[0].uri, edges);
-    assert!(before.lines().count() > 1, "{before}");
+    assert!(before.lines().any(|line| line.starts_with("2,")), "{before}");
     let first = nodes.remove(0);
     first.process.signal("TERM");
     first.process.end().succeeds();
-    // The edges are a table like others, and can be read as a file.
     let again = cluster.start(0, &[]);
     assert_eq!(csv(&again.uri, edges), before);
-    let state = cluster.folder.file("state-0");
-    let files = std::fs::read_dir(state).expect("read").map(|entry| entry.expect("read").path());
-    let arrow = files.filter(|path| path.extension().is_some_and(|ext| ext == "arrow"));
-    assert_eq!(arrow.count(), 1);
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl WorkerChannel for PeerChannel {
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
         let time = Time::new();
-        measure().build(MetricValue::Time { name: explain::EDGE.into(), time: time.clone() });
+        measure().build(MetricValue::Time { name: explain::EDGE_TIME.into(), time: time.clone() });
         let links = self.cluster.clone();
         let meter = EdgeMeter::new(partitions.len(), time, move |bytes, took| {
             links.links.arrived(&from, bytes, took);
@@ -304,4 +304,24 @@ async fn finish(
     let mut reply = peer.request(kind, small(), None).await?;
     while reply.next().await?.is_some() {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_an_edge_is_that_from_the_request_to_the_end_of_its_last_stream() {
+        let (time, requested) = (Time::new(), Instant::now());
+        let arrived = Arc::new(AtomicU64::new(0));
+        let told = arrived.clone();
+        let meter = EdgeMeter::new(2, time.clone(), move |bytes, _| told.store(bytes, Ordering::Relaxed));
+        let after = Duration::from_millis(5);
+        while requested.elapsed() < after {}
+        meter.ended(30);
+        assert_eq!((time.value(), arrived.load(Ordering::Relaxed)), (0, 0), "a stream is left");
+        meter.ended(12);
+        assert_eq!(arrived.load(Ordering::Relaxed), 42);
+        assert!(time.value() as u128 >= (after / 2).as_nanos(), "{time}");
+    }
 }

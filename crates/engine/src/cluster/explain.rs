@@ -124,10 +124,10 @@ fn stage(
                 from_node: from,
                 to_node: to.clone(),
                 rows: sent.rows,
-                bytes_wire: (sent.bytes > 0).then_some(sent.bytes),
+                bytes_wire: sent.seconds().map(|_| sent.bytes),
                 overlay_streams: sent.overlay_streams,
                 wait_seconds: sent.wait_ns as f64 / 1e9,
-                seconds: sent.ns as f64 / 1e9,
+                seconds: sent.seconds(),
             });
         }
     });
@@ -187,14 +187,22 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
     overlay_streams: u64,
     wait_ns: u64,
-    pub(super) ns: u64,
+    ns: u64,
+    is_unfinished: bool,
+}
+
+impl Sent {
+    /// The time of the edge, unless the reader left out some of the rows.
+    pub(super) fn seconds(&self) -> Option<f64> {
+        (self.ns > 0 && !self.is_unfinished).then_some(self.ns as f64 / 1e9)
+    }
 }
 
 /// Names of the metrics that [`super::channel`] keeps for each node that it reads from.
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
-pub(crate) const EDGE: &str = "edge_time";
+pub(crate) const EDGE_TIME: &str = "edge_time";
 pub(crate) const OVERLAY: &str = "overlay_streams";
 
 /// What each task of a boundary read from each node.
@@ -211,7 +219,11 @@ pub(super) fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
                 sent.overlay_streams += count.value() as u64;
             }
             MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
-            MetricValue::Time { name, time } if name == EDGE => sent.ns += time.value() as u64,
+            MetricValue::Time { name, time } if name == EDGE_TIME => {
+                // A reader may have made several requests, each of some partitions.
+                sent.ns = sent.ns.max(time.value() as u64);
+                sent.is_unfinished |= time.value() == 0;
+            }
             MetricValue::Custom { name, value } if name == BYTES => {
                 let bytes = value.as_any().downcast_ref::<BytesCounterMetric>();
                 sent.bytes += bytes.map_or(0, |bytes| bytes.value() as u64);

@@ -1,7 +1,7 @@
 //! What a query is expected to send before it runs, and what is learned from it once it has.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
@@ -100,10 +100,6 @@ impl Cluster {
         self.facts.learn(measured, snapshot.nodes.len() * planned.partitions);
         let sent = explain::explained(measured, self.name(), snapshot, true)?.edges;
         self.edges.add(&planned.expected, sent);
-        if self.edges.is_due(Instant::now()) {
-            let edges = self.edges.clone();
-            tokio::task::spawn_blocking(move || edges.write());
-        }
         Ok(())
     }
 }

@@ -40,15 +40,16 @@ const NEWS_SECONDS: f64 = 1e-3;
 const SMALL_MESSAGES: u32 = 32;
 const SMALL_BYTES: u32 = 64;
 /// Bytes of the larger messages, one after the other until one takes long enough.
-const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, LARGE_MESSAGE_BYTES];
+const LARGE_BYTES: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
 /// A probe is repeated until it took about as long as another one, at most this often, and the fastest counts: a busy
 /// processor makes an answer late, and never early.
 const TRIES_MAX: usize = 6;
-/// The same for messages that burden the link.
-const TRIES_MAX_LARGE: usize = 2;
-const LARGE_MESSAGE_BYTES: u32 = 4 << 20;
+/// The most bytes of one probe in all its tries, which are two at least.
+const TRIES_BYTES_MAX: u32 = 4 << 20;
 /// Times that differ by less than this part are about the same.
 const SAME: f64 = 0.1;
+/// A longer time is not repeated: what a processor adds to it does not matter.
+const LONG: Duration = Duration::from_millis(500);
 /// Enough to tell the rate from the cost of a message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows that arrive at less than this part of what was measured cast doubt on it.
@@ -175,25 +176,23 @@ impl Links {
         let mut all = self.lock();
         let known = all.get(from).copied();
         let before = known.and_then(|known| known.cost);
-        let is_news = match (before, cost) {
-            (Some(before), Some(now)) => {
-                let same = 1.0 - NEWS..=1.0 / (1.0 - NEWS);
-                let (first, first_before) = (now.first_message_seconds, before.first_message_seconds);
-                let is_other_first =
-                    (first - first_before).abs() > NEWS_SECONDS && !same.contains(&(first / first_before));
-                !same.contains(&(now.bytes_per_second / before.bytes_per_second)) || is_other_first
-            }
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
+        let is_other = |now: f64, before: f64| !(1.0 - NEWS..=1.0 / (1.0 - NEWS)).contains(&(now / before));
+        let both = before.zip(cost);
+        let is_other_rate = both
+            .map_or(cost.is_some(), |(before, now)| is_other(now.bytes_per_second, before.bytes_per_second));
+        let is_other_first = both.is_some_and(|(before, now)| {
+            let (first, first_before) = (now.first_message_seconds, before.first_message_seconds);
+            (first - first_before).abs() > NEWS_SECONDS && is_other(first, first_before)
+        });
+        let is_news = is_other_rate || is_other_first;
         // What is not told is not stored, so that small changes add up. A link that failed now may carry rows again
         // in a moment.
         let cost = if is_news { cost } else { before };
         // Nodes that start together do not measure together for ever.
         let after = after.mul_f64(1.0 + fastrand::f64());
         let after_doubt = match known {
-            Some(known) if known.is_doubtful && !is_news => (2 * known.after_doubt).min(AGE_MAX),
-            Some(known) if !is_news => known.after_doubt,
+            Some(known) if known.is_doubtful && !is_other_rate => (2 * known.after_doubt).min(AGE_MAX),
+            Some(known) if !is_other_rate => known.after_doubt,
             _ => AGE_DOUBTFUL,
         };
         let at = Instant::now();
@@ -248,20 +247,24 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
 /// Measures the link from a node.
 async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     let measurement = fastrand::u64(..);
-    let probe = |messages, bytes| fastest(peer, Probe { messages, bytes, measurement });
+    let probe = |messages, bytes| Probe { messages, bytes, measurement };
     // The connection may have to be opened first.
-    self::probe(peer, Probe { messages: 1, bytes: SMALL_BYTES, measurement }).await?;
-    let (first, small) = (probe(1, SMALL_BYTES).await?, probe(SMALL_MESSAGES, SMALL_BYTES).await?);
+    self::probe(peer, probe(1, SMALL_BYTES)).await?;
+    let first = fastest(peer, probe(1, SMALL_BYTES), None).await?;
+    let small = fastest(peer, probe(SMALL_MESSAGES, SMALL_BYTES), None).await?;
     let message = small.saturating_sub(first) / (SMALL_MESSAGES - 1);
     let (mut bytes_per_second, mut before) = (f64::INFINITY, (SMALL_BYTES, first));
     for bytes in LARGE_BYTES {
-        let took = probe(1, bytes).await?;
+        // At the rate of the last message, if that was large: a small one may be a burst that the link lets pass.
+        let expected = before.1.mul_f64(f64::from(bytes) / f64::from(before.0));
+        let expected = Some(expected).filter(|_| before.0 >= LARGE_BYTES[1]);
+        let took = fastest(peer, probe(1, bytes), expected).await?;
         let more = took.saturating_sub(before.1);
         if !more.is_zero() {
             bytes_per_second = f64::from(bytes - before.0) / more.as_secs_f64();
         }
         before = (bytes, took);
-        if took >= LONG_ENOUGH || (bytes >= 1 << 20 && took <= SHORT_ENOUGH) {
+        if took >= LONG_ENOUGH || (bytes >= LARGE_BYTES[1] && took <= SHORT_ENOUGH) {
             break;
         }
     }
@@ -275,15 +278,19 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     })
 }
 
-/// The shortest time of a probe that is repeated.
-async fn fastest(peer: &Arc<Peer>, probe: Probe) -> Result<Duration> {
-    let tries = if probe.bytes < LARGE_MESSAGE_BYTES { TRIES_MAX } else { TRIES_MAX_LARGE };
+/// The shortest time of a probe, which is repeated unless it took about as long as `expected`, or less.
+async fn fastest(peer: &Arc<Peer>, probe: Probe, expected: Option<Duration>) -> Result<Duration> {
+    let tries = ((TRIES_BYTES_MAX / probe.bytes) as usize).clamp(2, TRIES_MAX);
+    let is_same = |took: Duration, other: Duration| took <= other.mul_f64(1.0 + SAME);
     let mut fastest = self::probe(peer, probe).await?;
     for _ in 1..tries {
+        if fastest >= LONG || expected.is_some_and(|expected| is_same(fastest, expected)) {
+            break;
+        }
         let took = self::probe(peer, probe).await?;
-        let is_same = took.abs_diff(fastest) <= fastest.mul_f64(SAME);
+        let is_enough = is_same(took.max(fastest), took.min(fastest));
         fastest = fastest.min(took);
-        if is_same {
+        if is_enough {
             break;
         }
     }

@@ -51,7 +51,7 @@ use self::catalog::ClusterTables;
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
 use self::cost::facts::Facts;
-use self::cost::history::EdgeHistory;
+use self::cost::history::{self, EdgeHistory};
 use self::cost::rates::Rates;
 use self::cost::ways::{Choices, FastestStrategies};
 use self::edge_plans::EdgePlans;
@@ -312,7 +312,7 @@ impl Cluster {
             drop_parts: config.drop_parts,
         };
         let members = Members::new(&config.name, tables, dial, known)?;
-        let edges = Store::path(state_folder.as_deref(), &members.me, "edges.arrow");
+        let edges = Store::path(state_folder.as_deref(), &members.me, "edges.jsonl");
         let cluster = Arc::new(Self {
             members: members.clone(),
             overlay,
@@ -337,6 +337,7 @@ impl Cluster {
         }
         members.join(&config.join);
         tokio::spawn(links::follow(Arc::downgrade(&cluster)));
+        tokio::spawn(history::follow(Arc::downgrade(&cluster.edges)));
         Ok(cluster)
     }
 
@@ -393,10 +394,11 @@ impl Cluster {
         all
     }
 
-    /// Tells the other nodes that this one is going, and stores what it knows of earlier queries.
-    pub(crate) fn leave(&self) {
-        self.members.leave();
-        self.edges.write();
+    /// Stores what nodes sent in earlier queries.
+    pub(crate) async fn store(&self) {
+        let edges = self.edges.clone();
+        // The task fails only if it panics.
+        let _ = tokio::task::spawn_blocking(move || edges.write()).await;
     }
 
     /// What this node holds for queries now.

@@ -107,16 +107,17 @@ impl Facts {
         let identity = identity(plan.as_ref(), &identities, streams);
         let metrics = plan.metrics().unwrap_or_default();
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
-            let (mut rows, mut bytes, mut edges, mut ns, mut slowest_ns) = (0, 0, 0, 0, 0);
+            let (mut rows, mut bytes, mut edges) = (0, 0, 0);
+            let (mut seconds, mut slowest) = (0.0, 0.0_f64);
             let mut by_reader = BTreeMap::<usize, u64>::new();
             for ((reader, _), edge) in by_edge(&metrics) {
                 *by_reader.entry(reader).or_default() += edge.rows;
-                if edge.bytes > 0 {
+                if let Some(took) = edge.seconds() {
                     rows += edge.rows;
                     bytes += edge.bytes;
                     edges += 1;
-                    ns += edge.ns;
-                    slowest_ns = slowest_ns.max(edge.ns);
+                    seconds += took;
+                    slowest = slowest.max(took);
                 }
             }
             if let Partitioning::Hash(keys, _) = plan.output_partitioning()
@@ -126,11 +127,10 @@ impl Facts {
                 self.lock().skew(identity, numbered(keys.iter()), skew);
             }
             if rows > 0 {
-                let of_a_row = |sum: u64| sum as f64 / rows as f64;
                 let cost = WireCost {
-                    row_bytes: of_a_row(bytes),
-                    row_seconds: of_a_row(ns) / 1e9,
-                    slowest_row_seconds: of_a_row(slowest_ns * edges) / 1e9,
+                    row_bytes: bytes as f64 / rows as f64,
+                    row_seconds: seconds / rows as f64,
+                    slowest_row_seconds: slowest * f64::from(edges) / rows as f64,
                 };
                 self.lock().sent(identity, columns(plan.as_ref()), cost);
             }

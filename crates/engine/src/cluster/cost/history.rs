@@ -1,50 +1,46 @@
 //! What nodes sent each other in earlier queries, beside what they were expected to send: predictions compared with
-//! facts. They are the table `cluster.edges`, and are kept on disk as an Arrow file of the same columns.
+//! facts. They are the table `cluster.edges`, and are kept on disk, a line of JSON for each.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Float64Type, TimestampMillisecondType, UInt64Type};
 use arrow_array::{
-    Array as _, ArrayRef, ArrowPrimitiveType, BooleanArray, Float64Array, PrimitiveArray, RecordBatch,
-    StringArray, TimestampMillisecondArray, UInt64Array,
+    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt64Array,
 };
-use arrow_schema::ArrowError;
 use chrono::Utc;
-use datafusion::arrow::ipc::reader::FileReader;
-use datafusion::arrow::ipc::writer::FileWriter;
 use datafusion::error::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::explained::{Edge, ExpectedEdge};
 
 /// Edges that are kept; the oldest are forgotten first.
 const EDGES_MAX: usize = 10_000;
-/// They are written at most this often, and when the node leaves.
+/// They are written this often if there are new ones, and when the node stops.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
-/// A larger file is not read.
+/// No more of a file is read.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The edges of queries that were planned on this node and have ended, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct EdgeHistory {
     past: Mutex<Past>,
-    /// Without a file, nothing is stored.
-    file: Option<PathBuf>,
+    /// Without a file, nothing is stored. Locked while it is written.
+    file: Mutex<Option<PathBuf>>,
 }
 
 #[derive(Debug, Default)]
 struct Past {
     edges: VecDeque<PastEdge>,
-    written: Option<Instant>,
+    /// Whether some of them are not on disk.
+    is_new: bool,
 }
 
 /// An edge of a query that has ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PastEdge {
     /// The number of the query, from 1, in the order in which they ended.
     query: u64,
@@ -55,15 +51,15 @@ struct PastEdge {
     from_node: String,
     to_node: String,
     rows: u64,
-    /// `None` if not everything was read.
+    /// `None` if not everything was read, also in `seconds`.
     bytes: Option<u64>,
-    seconds: f64,
+    seconds: Option<f64>,
     /// `None` if nothing was known of the rows.
     expected: Option<Expected>,
 }
 
 /// What was expected of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Expected {
     is_known: bool,
     rows: f64,
@@ -72,8 +68,7 @@ struct Expected {
 }
 
 impl EdgeHistory {
-    /// The history that is kept in a file, with what is in it. A file that can't be read is left out: nothing depends on
-    /// it.
+    /// The history that is kept in a file, with what is in it. What can't be read is left out: nothing depends on it.
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let read = |path: &PathBuf| match read(path) {
             Ok(edges) => edges,
@@ -84,7 +79,7 @@ impl EdgeHistory {
             }
         };
         let edges = file.as_ref().map(read).unwrap_or_default();
-        Self { past: Mutex::new(Past { edges, written: None }), file }
+        Self { past: Mutex::new(Past { edges, is_new: false }), file: Mutex::new(file) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Past> {
@@ -98,7 +93,7 @@ impl EdgeHistory {
         };
         let expected: HashMap<_, _> = expected.iter().map(|edge| (key(edge), edge)).collect();
         let mut past = self.lock();
-        let query = past.edges.back().map_or(1, |edge| edge.query + 1);
+        let query = past.edges.back().map_or(1, |edge| edge.query.saturating_add(1));
         let ended_ms = Utc::now().timestamp_millis();
         for sent in sent.into_iter().filter(|edge| edge.from_node != edge.to_node) {
             let key = (sent.from_stage, sent.to_stage, sent.from_node.clone(), sent.to_node.clone());
@@ -108,9 +103,7 @@ impl EdgeHistory {
                 bytes: edge.bytes_wire,
                 seconds: edge.seconds,
             });
-            if past.edges.len() == EDGES_MAX {
-                past.edges.pop_front();
-            }
+            past.is_new = true;
             past.edges.push_back(PastEdge {
                 query,
                 ended_ms,
@@ -124,39 +117,48 @@ impl EdgeHistory {
                 expected,
             });
         }
+        forget_oldest(&mut past.edges);
     }
 
     /// All edges, oldest first: the rows of `cluster.edges`.
     pub(crate) fn rows(&self) -> Result<RecordBatch> {
-        Ok(to_rows(&self.lock().edges)?)
+        to_rows(&self.lock().edges)
     }
 
-    /// Whether the file is to be written again. Then the next time is a while from now.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        let mut past = self.lock();
-        let is_due = self.file.is_some()
-            && past.written.is_none_or(|written| now.saturating_duration_since(written) >= WRITE_EVERY);
-        if is_due {
-            past.written = Some(now);
-        }
-        is_due
-    }
-
-    /// Replaces the file atomically, if there is anything to write. A disk that is full costs the history, no query.
+    /// Replaces the file, if there is anything new, and syncs it to disk. A disk that is full costs the history, no query.
     pub(crate) fn write(&self) {
-        let Some(path) = &self.file else { return };
-        let written = self.rows().map_err(io::Error::other).and_then(|rows| match rows.num_rows() {
-            0 => Ok(()),
-            _ => write(path, &rows),
-        });
-        if let Err(error) = written {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(path) = file.as_ref() else { return };
+        let edges = {
+            let mut past = self.lock();
+            if !std::mem::take(&mut past.is_new) {
+                return;
+            }
+            past.edges.clone()
+        };
+        if let Err(error) = write(path, &edges) {
+            self.lock().is_new = true;
             let path = path.display();
             tracing::warn!(%path, %error, "what nodes sent can't be written");
         }
     }
 }
 
-fn to_rows(past: &VecDeque<PastEdge>) -> std::result::Result<RecordBatch, ArrowError> {
+/// Writes the history now and then, until it is dropped.
+pub(crate) async fn follow(history: Weak<EdgeHistory>) {
+    loop {
+        tokio::time::sleep(WRITE_EVERY).await;
+        let Some(history) = history.upgrade() else { return };
+        // The task fails only if it panics, and goes on in a minute.
+        let _ = tokio::task::spawn_blocking(move || history.write()).await;
+    }
+}
+
+fn forget_oldest(edges: &mut VecDeque<PastEdge>) {
+    edges.drain(..edges.len().saturating_sub(EDGES_MAX));
+}
+
+fn to_rows(past: &VecDeque<PastEdge>) -> Result<RecordBatch> {
     let text = |of: fn(&PastEdge) -> &String| -> ArrayRef {
         Arc::new(past.iter().map(|edge| Some(of(edge))).collect::<StringArray>())
     };
@@ -167,10 +169,10 @@ fn to_rows(past: &VecDeque<PastEdge>) -> std::result::Result<RecordBatch, ArrowE
         Arc::new(past.iter().map(|edge| edge.expected.as_ref().map(of)).collect::<Float64Array>())
     };
     let ended: TimestampMillisecondArray = past.iter().map(|edge| Some(edge.ended_ms)).collect();
-    let seconds: Float64Array = past.iter().map(|edge| Some(edge.seconds)).collect();
+    let seconds: Float64Array = past.iter().map(|edge| edge.seconds).collect();
     let is_known: BooleanArray =
         past.iter().map(|edge| Some(edge.expected.is_some_and(|edge| edge.is_known))).collect();
-    RecordBatch::try_from_iter_with_nullable([
+    Ok(RecordBatch::try_from_iter_with_nullable([
         ("query", count(|edge| Some(edge.query)), false),
         ("ended_at", Arc::new(ended.with_timezone("UTC")) as ArrayRef, false),
         ("from_stage", count(|edge| Some(edge.from_stage)), false),
@@ -183,69 +185,37 @@ fn to_rows(past: &VecDeque<PastEdge>) -> std::result::Result<RecordBatch, ArrowE
         ("expected_bytes", expected(|edge| edge.bytes), true),
         ("bytes", count(|edge| edge.bytes), true),
         ("expected_seconds", expected(|edge| edge.seconds), true),
-        ("seconds", Arc::new(seconds), false),
-    ])
+        ("seconds", Arc::new(seconds), true),
+    ])?)
 }
 
-/// The edges of rows; `None` if they have other columns.
-fn of_rows(rows: &RecordBatch) -> Option<Vec<PastEdge>> {
-    fn column<'a, T: ArrowPrimitiveType>(rows: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
-        rows.column_by_name(name)?.as_primitive_opt::<T>()
-    }
-    let count = |name: &str| column::<UInt64Type>(rows, name);
-    let number = |name: &str| column::<Float64Type>(rows, name);
-    let text = |name: &str| rows.column_by_name(name)?.as_string_opt::<i32>();
-    let ended = column::<TimestampMillisecondType>(rows, "ended_at")?;
-    let is_known = rows.column_by_name("is_known")?.as_boolean_opt()?;
-    let (query, from_stage, to_stage) = (count("query")?, count("from_stage")?, count("to_stage")?);
-    let (from_node, to_node) = (text("from_node")?, text("to_node")?);
-    let (sent_rows, bytes, seconds) = (count("rows")?, count("bytes")?, number("seconds")?);
-    let expected = [number("expected_rows")?, number("expected_bytes")?, number("expected_seconds")?];
-    let edge = |row: usize| PastEdge {
-        query: query.value(row),
-        ended_ms: ended.value(row),
-        from_stage: from_stage.value(row),
-        to_stage: to_stage.value(row),
-        from_node: from_node.value(row).to_owned(),
-        to_node: to_node.value(row).to_owned(),
-        rows: sent_rows.value(row),
-        bytes: bytes.is_valid(row).then(|| bytes.value(row)),
-        seconds: seconds.value(row),
-        expected: expected.iter().all(|column| column.is_valid(row)).then(|| {
-            let [rows, bytes, seconds] = expected.map(|column| column.value(row));
-            Expected { is_known: is_known.value(row), rows, bytes, seconds }
-        }),
-    };
-    Some((0..rows.num_rows()).map(edge).collect())
-}
-
-fn read(path: &Path) -> std::result::Result<VecDeque<PastEdge>, ArrowError> {
+/// The edges of a file, without the lines that can't be read.
+fn read(path: &Path) -> io::Result<VecDeque<PastEdge>> {
     let file = match File::open(path) {
-        Ok(file) => file,
+        Ok(file) => BufReader::new(file.take(BYTES_MAX)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(VecDeque::new()),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
-    if file.metadata()?.len() > BYTES_MAX {
-        return Err(ArrowError::IpcError("it is too large".into()));
-    }
     let mut edges = VecDeque::new();
-    for rows in FileReader::try_new(file, None)? {
-        let other = || ArrowError::SchemaError("it has other columns".into());
-        edges.extend(of_rows(&rows?).ok_or_else(other)?);
+    for line in file.split(b'\n') {
+        if let Ok(edge) = serde_json::from_slice(&line?) {
+            edges.push_back(edge);
+            forget_oldest(&mut edges);
+        }
     }
-    edges.drain(..edges.len().saturating_sub(EDGES_MAX));
     Ok(edges)
 }
 
-fn write(path: &Path, rows: &RecordBatch) -> io::Result<()> {
+fn write(path: &Path, edges: &VecDeque<PastEdge>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let mut file = tempfile::Builder::new().prefix(".").suffix(".part").tempfile_in(folder)?;
-    let mut writer =
-        FileWriter::try_new_buffered(file.as_file_mut(), &rows.schema()).map_err(io::Error::other)?;
-    writer.write(rows).and_then(|()| writer.finish()).map_err(io::Error::other)?;
-    drop(writer);
-    file.flush()?;
+    let mut lines = BufWriter::new(file.as_file_mut());
+    for edge in edges {
+        serde_json::to_writer(&mut lines, edge)?;
+        lines.write_all(b"\n")?;
+    }
+    lines.into_inner()?.sync_all()?;
     file.persist(path)?;
     Ok(())
 }
@@ -264,7 +234,7 @@ mod tests {
             bytes_wire: Some(rows * 8),
             overlay_streams: 0,
             wait_seconds: 0.0,
-            seconds: 0.1,
+            seconds: Some(0.1),
         }
     }
 
@@ -308,11 +278,11 @@ mod tests {
     #[test]
     fn a_later_start_has_the_edges_of_an_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("not/there/edges.arrow");
+        let path = folder.path().join("not/there/edges.jsonl");
         let history = EdgeHistory::open(Some(path.clone()));
         history.write();
         assert!(!path.exists(), "there was nothing to write");
-        let partly = Edge { bytes_wire: None, ..sent("c", "b", 1) };
+        let partly = Edge { bytes_wire: None, seconds: None, ..sent("c", "b", 1) };
         history.add(&[expected("a", "b", 5.0)], vec![sent("a", "b", 7), partly]);
         history.write();
         let again = EdgeHistory::open(Some(path));
@@ -323,31 +293,44 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_left_out() {
+    fn what_cannot_be_read_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("edges.arrow");
-        let other = RecordBatch::try_from_iter([("query", Arc::new(UInt64Array::from(vec![1])) as ArrayRef)]);
-        write(&path, &other.unwrap()).unwrap();
-        assert_eq!(edges(&EdgeHistory::open(Some(path.clone()))), []);
-        for damaged in [&b""[..], b"ARROW1", &[255; 1000]] {
+        let path = folder.path().join("edges.jsonl");
+        let history = EdgeHistory::open(Some(path.clone()));
+        history.add(&[expected("a", "b", 5.0)], vec![sent("a", "b", 7), sent("c", "b", 8)]);
+        history.write();
+        let whole = fs::read(&path).unwrap();
+        let first = whole.iter().position(|byte| *byte == b'\n').unwrap();
+        for at in 0..=first {
+            let mut damaged = whole.clone();
+            damaged[at] = 0xff;
             fs::write(&path, damaged).unwrap();
-            let history = EdgeHistory::open(Some(path.clone()));
-            history.add(&[], vec![sent("a", "b", 7)]);
-            history.write();
-            assert_eq!(edges(&EdgeHistory::open(Some(path.clone()))).len(), 1);
+            let kept = edges(&EdgeHistory::open(Some(path.clone())));
+            // The end of the line has made one line of two.
+            assert_eq!(kept.len(), usize::from(at < first), "{at}");
         }
+        fs::write(&path, &whole[..first - 1]).unwrap();
+        assert_eq!(edges(&EdgeHistory::open(Some(path.clone()))), []);
         // A folder that can't be written to costs nothing else.
         let history = EdgeHistory::open(Some(path.join("below/a/file")));
         history.add(&[], vec![sent("a", "b", 7)]);
         history.write();
         assert_eq!(edges(&history).len(), 1);
+        assert!(history.lock().is_new);
     }
 
     #[test]
-    fn it_is_written_now_and_then() {
-        let (history, now) = (EdgeHistory::open(Some("edges.arrow".into())), Instant::now());
-        assert!(history.is_due(now) && !history.is_due(now + WRITE_EVERY / 2));
-        assert!(history.is_due(now + WRITE_EVERY));
-        assert!(!EdgeHistory::default().is_due(now));
+    fn it_is_written_only_if_there_is_something_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("edges.jsonl");
+        let history = EdgeHistory::open(Some(path.clone()));
+        history.add(&[], vec![sent("a", "b", 7)]);
+        history.write();
+        fs::remove_file(&path).unwrap();
+        history.write();
+        assert!(!path.exists());
+        history.add(&[], vec![sent("a", "b", 8)]);
+        history.write();
+        assert_eq!(edges(&EdgeHistory::open(Some(path))).len(), 2);
     }
 }
