@@ -105,14 +105,15 @@ pub(crate) fn received_bytes(host: &Host) -> Result<u64> {
 /// TCP segments that a host has sent again.
 pub(crate) fn retransmitted_segments(host: &Host) -> Result<u64> {
     let table = host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
-    named(&table, "Tcp:", "RetransSegs").ok_or_else(|| Error::from("/proc/net/snmp has no RetransSegs"))
+    tcp_count(&table, "RetransSegs").ok_or_else(|| Error::from("/proc/net/snmp has no RetransSegs"))
 }
 
-/// A count of a table whose lines come in pairs: the names, then the counts.
-fn named(table: &str, line: &str, name: &str) -> Option<u64> {
-    let mut lines = table.lines().filter(|known| known.split_whitespace().next() == Some(line));
-    let at = lines.next()?.split_whitespace().position(|known| known == name)?;
-    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+/// A count of TCP in `/proc/net/snmp`: a line of names, then a line of numbers.
+pub(crate) fn tcp_count(table: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split_whitespace().position(|known| known == name)?;
+    numbers.split_whitespace().nth(at)?.parse().ok()
 }
 
 /// Bytes received by the loopback, or by all other interfaces.
@@ -124,7 +125,7 @@ pub(crate) fn sum_received(table: &str, loopback: bool) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{named, sum_received};
+    use super::{sum_received, tcp_count};
 
     #[test]
     fn received_bytes_are_the_first_count_of_an_interface() {
@@ -136,10 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_found_by_the_names_above_them() {
-        let table = "Ip: Forwarding InReceives\nIp: 1 7\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 23 0\nUdp: RetransSegs\nUdp: 5";
-        assert_eq!(named(table, "Tcp:", "RetransSegs"), Some(23));
-        assert_eq!(named(table, "Tcp:", "OutSegs"), None);
-        assert_eq!(named("Tcp: RetransSegs", "Tcp:", "RetransSegs"), None);
+    fn counts_of_tcp_are_found_by_their_names() {
+        let table = "Ip: Forwarding InReceives\nIp: 1 7\nTcp: MaxConn RetransSegs InSegs\nTcp: -1 23 56\nUdp: InSegs\nUdp: 5";
+        assert_eq!(tcp_count(table, "RetransSegs"), Some(23));
+        assert_eq!(tcp_count(table, "InSegs"), Some(56));
+        assert_eq!(tcp_count(table, "OutSegs"), None);
+        assert_eq!(tcp_count("Tcp: InSegs", "InSegs"), None);
     }
 }

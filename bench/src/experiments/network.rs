@@ -32,6 +32,8 @@ const DIRECTIONS: [&str; 2] = ["one way", "both ways"];
 /// The grid of the shuffle's source: 11 numbers of connections and 13 message sizes.
 const CONNECTIONS: &str = "2..2048";
 const MESSAGE_BYTES: &str = "256..1MiB";
+/// Over `wan`, where the messages of more connections take minutes for each pair.
+const WAN_CONNECTIONS: &str = "2..256";
 /// The pairs with `--quick`.
 const FEW_CONNECTIONS: &str = "2,64";
 const FEW_MESSAGE_BYTES: &str = "4KiB,1MiB";
@@ -47,8 +49,14 @@ const PLOTS: [(&str, &str); 5] = [
     ("cpu-by-message-size.svg", "Processors by message size"),
 ];
 
+/// A file in the folder of a sweep that has ended.
+const ENDED: &str = "ended";
+
 /// Runs a sweep between two hosts, or continues one that was interrupted, and returns its rows.
 fn sweep(hosts: &LinkedHosts, quick: bool, both_ways: bool, folder: &Path) -> Result<Vec<Row>> {
+    if folder.join(ENDED).exists() {
+        fs::remove_dir_all(folder)?;
+    }
     let program = places::lightship()?;
     let mut server = Process::spawn(
         Some(hosts.far()),
@@ -59,8 +67,11 @@ fn sweep(hosts: &LinkedHosts, quick: bool, both_ways: bool, folder: &Path) -> Re
     let (address, seconds) = (hosts.far_address(), SECONDS.to_string());
     let output = folder.display().to_string();
     let mut arguments = vec!["--json", "netbench", "sweep", &address, "--output", &output];
-    let (connections, message_bytes) =
-        if quick { (FEW_CONNECTIONS, FEW_MESSAGE_BYTES) } else { (CONNECTIONS, MESSAGE_BYTES) };
+    let (connections, message_bytes) = match &*hosts.link {
+        _ if quick => (FEW_CONNECTIONS, FEW_MESSAGE_BYTES),
+        "wan" => (WAN_CONNECTIONS, MESSAGE_BYTES),
+        _ => (CONNECTIONS, MESSAGE_BYTES),
+    };
     arguments.extend(["--connections", connections, "--message-bytes", message_bytes]);
     arguments.extend(["--seconds", &seconds]);
     arguments.extend(both_ways.then_some("--both-ways"));
@@ -73,6 +84,7 @@ fn sweep(hosts: &LinkedHosts, quick: bool, both_ways: bool, folder: &Path) -> Re
             eprintln!("{} {pairs} pairs", hosts.link);
         }
     }
+    fs::write(folder.join(ENDED), "")?;
     let settings = Netbench { seconds: SECONDS, latency_seconds: SECONDS, both_ways, ..Netbench::default() };
     let table = ResultTable::open(folder.join("netbench.csv"))?;
     Ok(table.rows(&format!("{address}:4271"), &settings))
@@ -112,9 +124,6 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let hosts = LinkedHosts::open(&lab, &link)?;
         for direction in DIRECTIONS {
             let folder = folder(&link, direction);
-            if folder.exists() {
-                fs::remove_dir_all(&folder)?;
-            }
             for row in sweep(&hosts, settings.quick, direction == "both ways", &folder)? {
                 let (connections, bytes) = (row.cell.connections, row.cell.message_bytes);
                 let of = [link.clone(), direction.into(), connections.to_string(), bytes.to_string()];

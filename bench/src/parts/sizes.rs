@@ -88,7 +88,8 @@ struct Counters {
 
 impl Counters {
     fn read(server: u32) -> Result<Self> {
-        let segments = received_segments(&fs::read_to_string("/proc/self/net/snmp")?);
+        // A packet that the kernel has joined counts once.
+        let segments = crate::links::tcp_count(&fs::read_to_string("/proc/self/net/snmp")?, "InSegs");
         let interfaces = fs::read_to_string("/proc/self/net/dev")?;
         let received = [true, false].map(|loopback| crate::links::sum_received(&interfaces, loopback));
         Ok(Self {
@@ -97,25 +98,5 @@ impl Counters {
             receiver_seconds: processor_seconds("self")?,
             sender_seconds: processor_seconds(&server.to_string())?,
         })
-    }
-}
-
-/// `InSegs` of TCP: a line of names, then a line of numbers. A packet that the kernel has joined counts once.
-fn received_segments(table: &str) -> Option<u64> {
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
-    let (names, numbers) = (lines.next()?, lines.next()?);
-    let at = names.split_whitespace().position(|name| name == "InSegs")?;
-    numbers.split_whitespace().nth(at)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::received_segments;
-
-    #[test]
-    fn segments_are_found_by_their_name() {
-        let table = "Ip: Forwarding InReceives\nIp: 1 2\nTcp: MaxConn ActiveOpens InSegs\nTcp: -1 4 56\n";
-        assert_eq!(received_segments(table), Some(56));
-        assert_eq!(received_segments("Tcp: InSegs"), None);
     }
 }

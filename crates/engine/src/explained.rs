@@ -91,7 +91,7 @@ pub struct ExpectedEdge {
     /// Time from the request of these rows to their end: that of the link, or that of the stages when they last ran, if
     /// that was longer.
     pub seconds: f64,
-    /// The same of the slowest edge between these stages: after this time, the stage that receives has all rows.
+    /// The same of the slowest edge between these two stages.
     #[serde(default)]
     pub slowest_seconds: f64,
     /// Whether a query before has sent these rows, so that their bytes are known.
