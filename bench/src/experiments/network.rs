@@ -196,7 +196,8 @@ fn plateaus(results: &Results) -> String {
             courses.push(course);
         }
     }
-    let columns = ["connections", "message bytes", "MB/s", "best MB/s", "failed connections, of all pairs"];
+    let columns =
+        ["connections", "up to", "message bytes", "MB/s", "best MB/s", "failed connections, of all pairs"];
     let cell = |course: &str, column: &str| {
         let Some((link, direction)) = course.split_once(", ") else { return String::new() };
         let rows = rows(results, link, direction);
@@ -204,6 +205,7 @@ fn plateaus(results: &Results) -> String {
         let Some(plateau) = Plateau::of(&rows) else { return String::new() };
         match column {
             "connections" => plateau.connections.to_string(),
+            "up to" => plateau.connections_max.map_or_else(|| "all measured".into(), |most| most.to_string()),
             "message bytes" => plateau.message_bytes.to_string(),
             "MB/s" => tables::number(plateau.bytes_per_second / 1e6, 1),
             "best MB/s" => tables::number(plateau.best_bytes_per_second / 1e6, 1),
@@ -211,8 +213,9 @@ fn plateaus(results: &Results) -> String {
         }
     };
     format!(
-        "### Where the plateau begins\n\nThe fewest connections, and with them the smallest message, within 5% of the best \
-         throughput. `lightship node` takes this number as its default for `--connections-between-nodes` after `sweep --keep`.\n\n{}",
+        "### The plateau\n\nThe fewest connections, with them the smallest message, and the most connections, within 5% of the best \
+         throughput. After `sweep --keep`, `lightship node` takes the most, at most 512, as its default for `--connections-between-nodes`: \
+         with fewer, rows are forwarded for nothing, with more, all are slower.\n\n{}",
         tables::grid("link, direction", &courses, &columns, cell)
     )
 }

@@ -480,6 +480,11 @@ fn report(results: &Results) -> Vec<String> {
             hosts::LIKE,
             table(results, [hosts::WHAT, hosts::LINK], hosts::LIKE, &HOSTS_ROWS, &HOSTS_COLUMNS)
         ),
+        format!(
+            "### Between hosts with a limit of processor time\n\nThe same; each host has 0.025 of a processor, without the kernel's \
+             part in sending and receiving.\n\n{}",
+            table(results, [hosts::WHAT, hosts::LIMITED], hosts::LIKE, &HOSTS_ROWS, &HOSTS_COLUMNS)
+        ),
     ]
 }
 

@@ -34,6 +34,18 @@ pub struct StageExplained {
     pub tasks: Vec<TaskExplained>,
     /// Its operators, from the root, one a line.
     pub operators: Vec<String>,
+    /// Nodes that could run it too, and do not.
+    #[serde(default)]
+    pub left_out: Option<LeftOut>,
+}
+
+/// Nodes that receive no rows which any node can receive, because they receive slowly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// HOST:PORT.
+    pub nodes: Vec<String>,
+    /// The time to receive the rows if all nodes received their share, as a multiple of that of the others alone.
+    pub time_with_all: f64,
 }
 
 /// A stage on one node.

@@ -65,7 +65,9 @@ pub use cluster::{
     change_members,
 };
 pub use error::{EngineError, Result};
-pub use explained::{Choice, Cost, Edge, ExpectedEdge, Explained, StageExplained, Strategy, TaskExplained};
+pub use explained::{
+    Choice, Cost, Edge, ExpectedEdge, Explained, LeftOut, StageExplained, Strategy, TaskExplained,
+};
 pub use files::{FileLocation, STDIN, is_known_file};
 pub use meter::{QueryObserver, QueryOutcome, QueryTimes, TaskMeters};
 pub use query::Running;

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
+    execute_stream,
 };
 use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
@@ -185,6 +186,7 @@ async fn begin(
     let plan = state.create_physical_plan(&logical).await?;
     let alternative = match &cluster {
         None => Alternative::to(&plan, &logical, state),
+        // Other nodes may still hold what they had for the first plan.
         Some(_) => None,
     };
     let plan = match &cluster {
@@ -196,18 +198,19 @@ async fn begin(
     tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
     let schema = plan.schema();
     tokio::task::yield_now().await;
-    let (planned, context) = match &cluster {
-        Some(cluster) => {
-            let (planned, context) = cluster.planned(&plan, state)?;
-            (Some(planned), context)
-        }
-        None => (None, state.task_ctx()),
-    };
     let bytes = load::rows_bytes(plan.as_ref());
-    let scans = plan.clone();
-    let runtime = context.runtime_env();
+    let scans = damage::scans(&plan);
+    let runtime = state.runtime_env().clone();
+    let state = state.clone();
+    let execute = move || {
+        let batches = match cluster {
+            Some(cluster) => cluster.execute(plan, &state)?,
+            None => execute_stream(plan, state.task_ctx())?,
+        };
+        Ok::<_, DataFusionError>(sorted_joins::or_sorted(batches, alternative))
+    };
     let batches = match room.memory.take_now(bytes) {
-        Some(held) => held_by(sorted_joins::execute(plan, context, alternative)?, held),
+        Some(held) => held_by(execute()?, held),
         None => {
             tracing::debug!(bytes, "query waits for memory");
             let begun = async move {
@@ -216,17 +219,13 @@ async fn begin(
                 if let Some(meter) = &room.meter {
                     meter.queued(room.arrived, began);
                 }
-                sorted_joins::execute(plan, context, alternative).map(|batches| held_by(batches, held))
+                execute().map(|batches| held_by(batches, held))
             };
             let batches = futures::stream::once(begun).try_flatten();
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
         }
     };
     let batches = damage::named(batches, scans, runtime);
-    let batches = match cluster.as_ref().zip(planned) {
-        Some((cluster, planned)) => cluster.learn_from(planned, batches),
-        None => batches,
-    };
     let batches = match nullable {
         Some(nullable) => parameters::with_nulls(batches, &nullable),
         None => batches,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SessionState, TaskContext};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -24,13 +24,13 @@ pub(crate) struct Alternative {
 }
 
 impl Alternative {
-    /// `None` if a plan has no hash join.
+    /// `None` if a plan has no hash join, or adds rows, which it may have done when memory runs out.
     pub(crate) fn to(
         physical: &Arc<dyn ExecutionPlan>,
         plan: &LogicalPlan,
         state: &SessionState,
     ) -> Option<Self> {
-        if !has_hash_join(physical) {
+        if matches!(plan, LogicalPlan::Dml(_)) || !has_hash_join(physical) {
             return None;
         }
         let mut state = state.clone();
@@ -47,14 +47,12 @@ impl Alternative {
     }
 }
 
-/// Executes a plan, and the alternative if the plan needs too much memory before its first rows.
-pub(crate) fn execute(
-    plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
+/// The rows of a plan, or of the alternative if the plan needs too much memory before its first rows.
+pub(crate) fn or_sorted(
+    batches: SendableRecordBatchStream,
     alternative: Option<Alternative>,
-) -> Result<SendableRecordBatchStream> {
-    let batches = execute_stream(plan, context)?;
-    let Some(alternative) = alternative else { return Ok(batches) };
+) -> SendableRecordBatchStream {
+    let Some(alternative) = alternative else { return batches };
     let schema = batches.schema();
     let begun = {
         let schema = schema.clone();
@@ -73,7 +71,7 @@ pub(crate) fn execute(
         }
     };
     let batches = stream::once(begun).try_flatten();
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
 fn is_exhausted(error: &DataFusionError) -> bool {

@@ -13,6 +13,8 @@ use crate::limits::{Limits, Setting, Version, disks};
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "io"];
 /// A process that writes 0 to this file joins the group.
 const PROCESSES: &str = "cgroup.procs";
+/// In version 1, a thread that writes 0 to this file joins the group alone.
+const THREADS: &str = "tasks";
 
 /// A group in a mounted hierarchy.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +95,22 @@ impl Group {
     /// The files by which a process joins: it writes `0` to each.
     pub(crate) fn doors(&self) -> Arc<[File]> {
         Arc::clone(&self.doors)
+    }
+
+    /// Moves the calling thread into the group that limits its processor time. Threads that it starts follow it.
+    ///
+    /// # Errors
+    /// If no group of version 1 has the controller: in version 2, only a whole process can be in a group with limits of
+    /// all kinds.
+    pub(crate) fn join_as_thread(&self) -> io::Result<()> {
+        let place = self.of("cpu").filter(|place| place.version == Version::One);
+        let place = place.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "only control groups of version 1 limit single threads",
+            )
+        })?;
+        OpenOptions::new().write(true).open(place.at.join(THREADS))?.write_all(b"0")
     }
 
     fn of(&self, controller: &str) -> Option<&Hierarchy> {

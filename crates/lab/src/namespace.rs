@@ -84,7 +84,7 @@ pub(crate) fn enter(command: &mut Command, namespace: Option<&Namespace>, group:
     unsafe { command.pre_exec(join) };
 }
 
-fn on_a_thread<T: Send>(f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub(crate) fn on_a_thread<T: Send>(f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("lab-namespace".into()).spawn_scoped(scope, f)?;
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))

@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::link::Link;
 use crate::measure::verify;
 use crate::measured::Measured;
-use crate::namespace::{Namespace, enter};
+use crate::namespace::{Namespace, enter, on_a_thread};
 use crate::say;
 use crate::shaper::Shaper;
 use crate::tools;
@@ -233,6 +233,22 @@ impl Host {
         match &self.namespace {
             Some(namespace) => namespace.run(f),
             None => f(),
+        }
+    }
+
+    /// The same with the host's limit of processor time, which all threads that run so share, and all that they start. They must
+    /// have ended before the network is dropped: what belongs to a host's group then is killed, which is this whole process.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and if this machine limits no single threads (control groups of version 2).
+    pub fn run_limited<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let join_and_run = || {
+            self.group.join_as_thread()?;
+            f()
+        };
+        match &self.namespace {
+            Some(namespace) => namespace.run(join_and_run),
+            None => on_a_thread(join_and_run),
         }
     }
 

@@ -71,7 +71,7 @@ pub use copy::{Observer, Target, Writer, copy};
 pub use error::{Error, ErrorKind, Position, Result};
 pub use explain::{Explanation, explain};
 pub use lightship_engine::{
-    Choice, Cost, Edge, ExpectedEdge, Explained, StageExplained, Strategy, TaskExplained,
+    Choice, Cost, Edge, ExpectedEdge, Explained, LeftOut, StageExplained, Strategy, TaskExplained,
 };
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;

@@ -1,5 +1,6 @@
 //! The result of a sweep in a few numbers, saved on disk for planning.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,32 +18,45 @@ const VERSION: u32 = 1;
 /// The share of the best throughput that counts as equally good: runs differ by as much.
 pub const NEARLY: f64 = 0.95;
 
-/// Where the plateau of throughput begins: the cheapest cell that is nearly as fast as the best.
+/// The plateau of throughput: the cells that are nearly as fast as the best.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plateau {
     /// The fewest connections.
     pub connections: u32,
+    /// The most connections, with any message size; `None` if the largest number that was measured belongs to the plateau.
+    #[serde(default)]
+    pub connections_max: Option<u32>,
     /// The smallest message with that number of connections.
     pub message_bytes: u32,
-    /// Throughput of this cell.
+    /// Throughput of the cell with the fewest connections and this message size.
     pub bytes_per_second: f64,
-    /// Throughput of the best cell.
+    /// The best throughput, unless only one number of connections has it.
     pub best_bytes_per_second: f64,
 }
 
 impl Plateau {
-    /// Finds the fewest connections, and then the smallest message, within 5 % of the best throughput.
-    /// Cells in which connections failed are not reliable and don't count. `None` if no cell is left.
+    /// Finds the fewest connections, then the smallest message, and the most connections, within 5 % of the best
+    /// throughput. That of the best number of connections counts only if there are less than three: a link may have let a burst
+    /// pass, which carries more than the link does for long. Cells in which connections failed are not reliable and don't count. `None` if no cell is left.
     pub fn of(rows: &[Row]) -> Option<Self> {
         let known = || {
             let whole = rows.iter().filter(|row| row.is_whole());
             whole.filter_map(|row| Some((row.cell, row.throughput_bytes_per_second.filter(|r| *r > 0.0)?)))
         };
-        let best = known().map(|(_, rate)| rate).reduce(f64::max)?;
-        let near = known().filter(|(_, rate)| *rate >= best * NEARLY);
-        let (cell, rate) = near.min_by_key(|(cell, _)| *cell)?;
+        let mut by_connections = BTreeMap::<u32, f64>::new();
+        for (cell, rate) in known() {
+            let best = by_connections.entry(cell.connections).or_default();
+            *best = best.max(rate);
+        }
+        let mut rates: Vec<f64> = by_connections.into_values().collect();
+        rates.sort_by(|a, b| b.total_cmp(a));
+        let best = *rates.get(usize::from(rates.len() >= 3))?;
+        let near = || known().filter(|(_, rate)| *rate >= best * NEARLY);
+        let (cell, rate) = near().min_by_key(|(cell, _)| *cell)?;
+        let measured = rows.iter().map(|row| row.cell.connections).max()?;
         Some(Self {
             connections: cell.connections,
+            connections_max: near().map(|(cell, _)| cell.connections).max().filter(|most| *most < measured),
             message_bytes: cell.message_bytes,
             bytes_per_second: rate,
             best_bytes_per_second: best,
@@ -119,7 +133,8 @@ impl SavedPlateau {
             Err(source) => return Err(NetbenchError::Io { path, source }),
         };
         let outcome: Self = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        let Plateau { connections, message_bytes, bytes_per_second, best_bytes_per_second } = outcome.plateau;
+        let Plateau { connections, message_bytes, bytes_per_second, best_bytes_per_second, .. } =
+            outcome.plateau;
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
         if outcome.version != VERSION {
             Err(damaged(format!("unsupported version {}, expected {VERSION}", outcome.version)))
@@ -146,7 +161,7 @@ mod tests {
     fn the_plateau_begins_with_the_fewest_connections() {
         let rows = [
             some_row(2, 256, 1e6),
-            some_row(2, 65_536, 94e6),
+            some_row(2, 65_536, 91e6),
             some_row(4, 256, 2e6),
             some_row(4, 8192, 95e6),
             some_row(4, 65_536, 97e6),
@@ -156,8 +171,15 @@ mod tests {
             Row { throughput_bytes_per_second: None, ..some_row(1, 65_536, 0.0) },
         ];
         let found = Plateau::of(&rows).expect("one");
-        assert_eq!((found.connections, found.message_bytes), (4, 8192));
-        assert_eq!((found.bytes_per_second, found.best_bytes_per_second), (95e6, 100e6));
+        assert_eq!((found.connections, found.connections_max, found.message_bytes), (4, Some(8), 8192));
+        // Its end is not known if no more connections were measured.
+        assert_eq!(Plateau::of(&rows[..6]).and_then(|found| found.connections_max), None);
+        assert_eq!((found.bytes_per_second, found.best_bytes_per_second), (95e6, 97e6));
+        // One number of connections that exceeds all others does not make them slow.
+        let burst = [&rows[..], &[some_row(6, 8192, 900e6), some_row(32, 8192, 9e6)]].concat();
+        let found = Plateau::of(&burst).expect("one");
+        assert_eq!((found.connections, found.connections_max), (4, Some(8)));
+        assert_eq!(found.best_bytes_per_second, 100e6);
         assert_eq!(Plateau::of(&rows[6..]), None);
         assert_eq!(Plateau::of(&[]), None);
     }
@@ -203,8 +225,11 @@ mod tests {
             prop_assert!(found.bytes_per_second >= NEARLY * found.best_bytes_per_second);
             for row in rows {
                 let rate = row.throughput_bytes_per_second.expect("known");
-                prop_assert!(rate <= found.best_bytes_per_second);
                 let key = (row.cell.connections, row.cell.message_bytes);
+                prop_assert!(
+                    found.connections_max.is_none_or(|most| row.cell.connections <= most)
+                        || rate < NEARLY * found.best_bytes_per_second
+                );
                 prop_assert!(
                     key >= (found.connections, found.message_bytes)
                         || rate < NEARLY * found.best_bytes_per_second

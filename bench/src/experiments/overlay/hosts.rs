@@ -1,10 +1,11 @@
-//! Shuffles over sockets between hosts of the lab, each with a link of limited rate, and the same in virtual time.
+//! Shuffles over sockets between hosts of the lab, each with a link of limited rate, without and with a limit of processor
+//! time, and the same in virtual time.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::{Host, Lab, Link};
+use lab::{Host, Lab, Limits, Link};
 use lightship_overlay::{DirectPolicy, Routes, Shape, Topology, Traffic};
 use lightship_relay::shuffle::{Load, Shuffle, Site};
 use serde_json::Value;
@@ -20,6 +21,10 @@ use crate::settings::Settings;
 pub(super) const WHAT: &str = "hosts";
 pub(super) const LINK: &str = "100mbit";
 pub(super) const ALIKE: &str = "100mbit, simulated";
+/// The same with a limit of processor time for each host.
+pub(super) const LIMITED: &str = "100mbit, 0.025 of a processor";
+/// All 60 together have three quarters of two processors: what is left is for the kernel, which carries their packets.
+const PROCESSORS: f64 = 0.025;
 const NODES: usize = 60;
 /// A run takes less than a minute.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -34,10 +39,11 @@ struct Sites {
 }
 
 impl Sites {
-    fn on(hosts: &[Host]) -> Result<Self> {
-        // The threads of a runtime inherit the network of the thread that builds it.
+    fn on(hosts: &[Host], is_limited: bool) -> Result<Self> {
+        // The threads of a runtime inherit the network and the limits of the thread that builds it.
         let build = || Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtimes: Vec<Runtime> = hosts.iter().map(|host| host.run(build)).collect::<Result<_, _>>()?;
+        let build = |host: &Host| if is_limited { host.run_limited(build) } else { host.run(build) };
+        let runtimes: Vec<Runtime> = hosts.iter().map(build).collect::<Result<_, _>>()?;
         let site = |(host, runtime): (&Host, &Runtime)| Site {
             address: host.address(),
             runtime: runtime.handle().clone(),
@@ -46,7 +52,8 @@ impl Sites {
     }
 
     fn end(self) {
-        self.runtimes.into_iter().for_each(Runtime::shutdown_background);
+        // Their threads may belong to the hosts' groups, whose processes are killed with the hosts.
+        self.runtimes.into_iter().for_each(|runtime| runtime.shutdown_timeout(PATIENCE));
     }
 }
 
@@ -113,7 +120,7 @@ fn part<T: serde::de::DeserializeOwned>(said: &Value, pointer: &str) -> Result<T
 }
 
 /// Runs the shuffle of a simulation between hosts, and returns what it says, in the same form.
-fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
+fn between(hosts: &[Host], is_limited: bool, simulated: &Value) -> Result<Value> {
     let shape: Shape = part(simulated, "/topology/shape")?;
     let traffic: Traffic = part(simulated, "/parameters/traffic")?;
     let pool: DirectPolicy = part(simulated, "/parameters/pool")?;
@@ -130,7 +137,7 @@ fn between(hosts: &[Host], simulated: &Value) -> Result<Value> {
         seed,
     };
     let shuffle = Shuffle::new(Routes::new(Topology::new(shape, NODES)?), load);
-    let sites = Sites::on(hosts)?;
+    let sites = Sites::on(hosts, is_limited)?;
     let before = Counters::read(hosts)?;
     let run = async { tokio::time::timeout(PATIENCE, shuffle.run(&sites.sites, |_| {})).await };
     let done = Runtime::new()?.block_on(run);
@@ -168,7 +175,13 @@ pub(super) fn measure(settings: &Settings, results: &mut Results, rows: &[Row]) 
     let lab = Lab::new()?;
     let link: Link = LINK.parse()?;
     let hosts = lab.hosts(NODES, &link)?;
-    run_rows_with(settings, results, [WHAT, LINK], &rows, |arguments, seed| {
-        figures(&between(&hosts, &said(arguments, seed)?)?)
-    })
+    for host in &hosts {
+        host.limit(&Limits { cpus: Some(PROCESSORS), ..Limits::default() })?;
+    }
+    for (how, is_limited) in [(LINK, false), (LIMITED, true)] {
+        run_rows_with(settings, results, [WHAT, how], &rows, |arguments, seed| {
+            figures(&between(&hosts, is_limited, &said(arguments, seed)?)?)
+        })?;
+    }
+    Ok(())
 }

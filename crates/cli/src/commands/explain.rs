@@ -88,6 +88,14 @@ fn show(explained: &Explained) -> String {
             table.iter_mut().for_each(|row| row.truncate(1));
         }
         aligned(&mut text, 4, &table, 1);
+        if let Some(out) = &stage.left_out {
+            let _ = writeln!(
+                text,
+                "    not {}: receiving the rows would take {:.1} times as long with all nodes",
+                out.nodes.join(", "),
+                out.time_with_all
+            );
+        }
         text.push('\n');
     }
     choices(&mut text, &explained.choices);

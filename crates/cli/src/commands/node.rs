@@ -236,8 +236,8 @@ pub(crate) struct NodeArgs {
     /// an overlay. [default: 64]
     ///
     /// The smallest number of all nodes counts. If `lightship netbench sweep --keep` has saved results
-    /// for hosts of --join, the default is the number that the most demanding of them needed for its
-    /// best throughput.
+    /// for hosts of --join, the default is the most connections, up to 512, with which all of them had
+    /// nearly their best throughput, unless no number that was measured was too large.
     #[arg(long, value_name = "N")]
     connections_between_nodes: Option<usize>,
     /// Number of connections to each database server, for all queries together. [default: 16]

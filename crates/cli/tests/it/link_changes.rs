@@ -162,18 +162,27 @@ impl Cluster {
         serde_json::from_str(outcome.text()).expect("JSON")
     }
 
-    /// The nodes that receive the groups, as the first node plans it.
+    /// The nodes that receive the groups, as the first node plans it. It tells of the others what they would cost.
     fn receivers(&self) -> BTreeSet<usize> {
         let explained = self.explained(&[]);
         let stages = explained["stages"].as_array().expect("stages").iter();
         let reads = |stage: &&serde_json::Value| {
             stage["stage"] != 0 && stage["reads"].as_array().is_some_and(|read| !read.is_empty())
         };
-        let tasks = stages.filter(reads).flat_map(|stage| stage["tasks"].as_array().expect("tasks"));
-        let number = |task: &serde_json::Value| {
-            self.nodes.iter().position(|node| task["node"].as_str() == Some(node.address()))
+        let number = |name: &serde_json::Value| {
+            let number = self.nodes.iter().position(|node| name.as_str() == Some(node.address()));
+            number.expect("one of the nodes")
         };
-        tasks.map(|task| number(task).expect("one of the nodes")).collect()
+        let stages: Vec<_> = stages.filter(reads).collect();
+        let tasks = stages.iter().flat_map(|stage| stage["tasks"].as_array().expect("tasks"));
+        let receivers: BTreeSet<usize> = tasks.map(|task| number(&task["node"])).collect();
+        for stage in stages {
+            let named = stage["left_out"]["nodes"].as_array().into_iter().flatten().map(number);
+            assert_eq!(named.collect::<BTreeSet<_>>(), &all() - &receivers, "{stage:#}");
+            let time_with_all = stage["left_out"]["time_with_all"].as_f64();
+            assert!(time_with_all.is_none_or(|times| times > 1.0), "{stage:#}");
+        }
+        receivers
     }
 }
 

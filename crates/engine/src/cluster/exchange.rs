@@ -2,8 +2,7 @@
 //! and what the encoders have learned about columns.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_schema::SchemaRef;
 use lightship_transport::net::Encoders;
@@ -27,7 +26,7 @@ const SCHEMAS_MAX: usize = 16;
 pub(crate) struct Exchange {
     limit_bytes: u64,
     message_bytes_max: u64,
-    held_bytes: AtomicU64,
+    held_bytes: Mutex<u64>,
     /// By schema, the most recently used first.
     encoders: Mutex<VecDeque<(SchemaRef, Encoders)>>,
 }
@@ -46,7 +45,7 @@ impl Exchange {
         Self {
             limit_bytes,
             message_bytes_max: u64::from(message_bytes_max).max(1),
-            held_bytes: AtomicU64::new(0),
+            held_bytes: Mutex::default(),
             encoders: Mutex::default(),
         }
     }
@@ -66,7 +65,11 @@ impl Exchange {
 
     /// Bytes that are reserved for streams.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.held_bytes.load(Ordering::Relaxed)
+        *self.held()
+    }
+
+    fn held(&self) -> MutexGuard<'_, u64> {
+        self.held_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of the largest message.
@@ -86,8 +89,10 @@ impl Exchange {
         let wanted = wanted.min(self.message_bytes_max);
         // A lease is never smaller than the smallest message.
         let most = wanted.max(MESSAGE_BYTES_MIN.min(self.message_bytes_max));
+        // Until the leases are counted: others that start at the same time would take the same memory.
+        let mut held = self.held();
         // Only half of the free memory, because other streams will follow.
-        let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2 / streams.max(1) as u64;
+        let free = self.limit_bytes.saturating_sub(*held) / 2 / streams.max(1) as u64;
         // A smaller window before smaller messages, down to the usual one.
         let window = edge.map_or(WINDOW_BATCHES, |edge| edge.window_batches);
         let fitting = u32::try_from(free / most).unwrap_or(u32::MAX);
@@ -102,17 +107,17 @@ impl Exchange {
             ..Plan::default()
         };
         let bytes = window * message_bytes;
-        let lease = || {
-            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-            Lease { exchange: self.clone(), bytes, message_bytes: wanted.min(message_bytes) as u32 }
-        };
+        *held += bytes * streams as u64;
+        drop(held);
+        let message_bytes = wanted.min(message_bytes) as u32;
+        let lease = || Lease { exchange: self.clone(), bytes, message_bytes };
         (plan, std::iter::repeat_with(lease).take(streams).collect())
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.exchange.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        *self.exchange.held() -= self.bytes;
     }
 }
 
@@ -134,6 +139,27 @@ mod tests {
         assert!(exchange.held_bytes() <= (8 << 20) + 100 * (128 << 10));
         drop((first, second, many));
         assert_eq!(exchange.held_bytes(), 0);
+    }
+
+    #[test]
+    fn streams_that_start_at_the_same_time_do_not_get_the_same_memory() {
+        const LIMIT: u64 = 8 << 20;
+        for _ in 0..100 {
+            let exchange = Arc::new(Exchange::new(LIMIT, 1 << 20));
+            let start = std::sync::Barrier::new(8);
+            let leases = || {
+                start.wait();
+                exchange.leases(2, None).1
+            };
+            let all: Vec<Vec<Lease>> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(leases)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let most = LIMIT + 16 * 2 * MESSAGE_BYTES_MIN;
+            assert!(exchange.held_bytes() <= most, "{} bytes", exchange.held_bytes());
+            drop(all);
+            assert_eq!(exchange.held_bytes(), 0);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion_distributed::{
     BytesCounterMetric, DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, DistributedExec, DistributedMetricsFormat,
-    NetworkBoundaryExt, Stage, display_plan_ascii, rewrite_distributed_plan_with_metrics,
+    NetworkBoundaryExt, NetworkShuffleExec, Stage, display_plan_ascii, rewrite_distributed_plan_with_metrics,
 };
 use futures::StreamExt;
 
@@ -99,6 +99,7 @@ fn stage(
     let mut cpu_ns = vec![0; nodes.len()];
     let mut given = vec![None; nodes.len()];
     let mut below = Vec::new();
+    let mut receives_shares = false;
     walk(plan, 0, &mut |node, depth| {
         let text = displayable(node.as_ref()).one_line().to_string();
         operators.push(format!("{}{}", "  ".repeat(depth), text.trim_end()));
@@ -111,6 +112,7 @@ fn stage(
             }
         }
         let Some(boundary) = node.as_network_boundary() else { return };
+        receives_shares |= node.is::<NetworkShuffleExec>();
         let input = boundary.input_stage();
         reads.push(input.num());
         if let Stage::Local(input) = input {
@@ -140,7 +142,11 @@ fn stage(
         rows: rows.filter(|_| run),
         cpu_seconds: run.then_some(*cpu_ns as f64 / 1e9),
     });
-    found.stages.push(StageExplained { stage: number, reads, tasks: tasks.collect(), operators });
+    let left_out = route::left_out(snapshot)
+        .filter(|out| receives_shares && out.nodes.len() + nodes.len() == snapshot.nodes.len())
+        .filter(|out| !nodes.iter().any(|node| out.nodes.contains(node)));
+    let tasks = tasks.collect();
+    found.stages.push(StageExplained { stage: number, reads, tasks, operators, left_out });
     Ok(())
 }
 

@@ -102,13 +102,12 @@ fn probe(cluster: &Cluster, probe: Probe) -> Result<Answer, Failure> {
 
 async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Result<Answer> {
     let key = set.key.to_task()?;
-    let mut headers = HeaderMap::with_capacity(set.headers.len());
+    let mut headers = HeaderMap::new();
     for header in &set.headers {
         let fail = |e: http::Error| EngineError::from(malformed(&e.to_string()));
-        headers.insert(
-            HeaderName::from_bytes(header.name.as_bytes()).map_err(|e| fail(e.into()))?,
-            HeaderValue::from_bytes(&header.value).map_err(|e| fail(e.into()))?,
-        );
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|e| fail(e.into()))?;
+        let value = HeaderValue::from_bytes(&header.value).map_err(|e| fail(e.into()))?;
+        headers.try_insert(name, value).map_err(|e| malformed(&e.to_string()))?;
     }
     let request = SetPlanRequest {
         task_key: key,

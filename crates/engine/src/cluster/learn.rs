@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion_distributed::{DistributedExec, DistributedExt};
 use futures::StreamExt as _;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,7 +23,7 @@ pub(super) const LEARNERS_MAX: usize = 16;
 const LEARN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A plan that is to run on several nodes.
-pub(crate) struct Planned {
+pub(super) struct Planned {
     plan: Arc<dyn ExecutionPlan>,
     /// The nodes that it was planned for; `None` if it runs on one node.
     snapshot: Option<Arc<Snapshot>>,
@@ -35,7 +35,7 @@ pub(crate) struct Planned {
 
 impl Cluster {
     /// What the nodes of a plan are expected to send each other, and a context in which they do it as planned.
-    pub(crate) fn planned(
+    pub(super) fn planned(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         state: &SessionState,
@@ -58,8 +58,18 @@ impl Cluster {
         Ok((planned, Arc::new(TaskContext::from(state).with_session_config(config))))
     }
 
-    /// The rows of a plan. Once they have ended, what its operators gave and its nodes sent is remembered.
-    pub(crate) fn learn_from(
+    /// The rows of a plan, which its nodes send as they are expected to be fastest. Once they have ended, what the
+    /// operators gave and the nodes sent is remembered.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        plan: Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+    ) -> Result<SendableRecordBatchStream> {
+        let (planned, context) = self.planned(&plan, state)?;
+        Ok(self.learn_from(planned, execute_stream(plan, context)?))
+    }
+
+    fn learn_from(
         self: &Arc<Self>,
         planned: Planned,
         rows: SendableRecordBatchStream,

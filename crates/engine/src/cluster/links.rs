@@ -31,6 +31,8 @@ const PAUSE_BUSY: Duration = Duration::from_millis(250);
 const MEASUREMENT_ENDS: Duration = Duration::from_millis(500);
 /// A node that takes longer to answer all probes is left out.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A link that does not carry a large message, in all its tries, in this time is as slow as that.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Smaller changes of a rate, or of the time of a first message, are not news to other nodes, which would be sent a
 /// description for each.
 const NEWS: f64 = 0.2;
@@ -48,9 +50,12 @@ const TRIES_MAX: usize = 6;
 const TRIES_BYTES_MAX: u32 = 4 << 20;
 /// Times that differ by less than this part are about the same.
 const SAME: f64 = 0.1;
-/// A longer time is not repeated: what a processor adds to it does not matter.
+/// A probe that takes so much longer than a small message is not repeated: what a processor adds to it does not matter.
 const LONG: Duration = Duration::from_millis(500);
-/// Enough to tell the rate from the cost of a message.
+/// Unless it is less than so many times a small message: a connection that has sent little sends a few packets in each
+/// round trip, and twice as many in the next.
+const LONG_ROUND_TRIPS: u32 = 8;
+/// Enough to tell the rate from the cost of a message; of a probe, what it takes longer than a small message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// Rows that arrive at less than this part of what was measured cast doubt on it.
 const DOUBTFUL: f64 = 0.5;
@@ -221,7 +226,8 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
         // So that nodes that start together do not all ask the same one first.
         fastrand::shuffle(&mut due);
         for peer in due {
-            let measured = tokio::time::timeout(MEASURE_TIMEOUT, measure(&peer)).await;
+            let measured =
+                tokio::time::timeout(MEASURE_TIMEOUT, measure(&FromPeer(&peer, fastrand::u64(..)))).await;
             let (cost, after) = match measured {
                 Ok(Ok(cost)) => (Some(cost), AGE_MAX),
                 Ok(Err(error)) => {
@@ -244,27 +250,62 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
     }
 }
 
-/// Measures the link from a node.
-async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
-    let measurement = fastrand::u64(..);
-    let probe = |messages, bytes| Probe { messages, bytes, measurement };
+/// A link that can be tried.
+trait Prober: Sync {
+    /// The time from a request of so many messages, of so many bytes each, to the last of them.
+    fn probe(&self, messages: u32, bytes: u32) -> impl Future<Output = Result<Duration>> + Send;
+}
+
+/// The link from a node, with the number of a measurement.
+struct FromPeer<'a>(&'a Arc<Peer>, u64);
+
+impl Prober for FromPeer<'_> {
+    async fn probe(&self, messages: u32, bytes: u32) -> Result<Duration> {
+        let Self(peer, measurement) = *self;
+        let plan = Plan {
+            codec: Some(Codec::None),
+            // A message for each row, and all at once.
+            message_bytes: bytes,
+            batch_bytes: bytes,
+            window_batches: messages,
+            ..Plan::default()
+        };
+        let probe = Probe { messages, bytes, measurement };
+        let began = Instant::now();
+        let mut reply = peer.request(RequestKind::Probe(probe), plan, None).await?;
+        while reply.next().await?.is_some() {}
+        Ok(began.elapsed())
+    }
+}
+
+/// Measures a link.
+async fn measure(link: &impl Prober) -> Result<LinkCost> {
     // The connection may have to be opened first.
-    self::probe(peer, probe(1, SMALL_BYTES)).await?;
-    let first = fastest(peer, probe(1, SMALL_BYTES), None).await?;
-    let small = fastest(peer, probe(SMALL_MESSAGES, SMALL_BYTES), None).await?;
+    link.probe(1, SMALL_BYTES).await?;
+    let first = fastest(link, (1, SMALL_BYTES), LONG, None).await?;
+    let long = first + LONG.max(LONG_ROUND_TRIPS * first);
+    let small = fastest(link, (SMALL_MESSAGES, SMALL_BYTES), long, None).await?;
     let message = small.saturating_sub(first) / (SMALL_MESSAGES - 1);
     let (mut bytes_per_second, mut before) = (f64::INFINITY, (SMALL_BYTES, first));
     for bytes in LARGE_BYTES {
         // At the rate of the last message, if that was large: a small one may be a burst that the link lets pass.
-        let expected = before.1.mul_f64(f64::from(bytes) / f64::from(before.0));
-        let expected = Some(expected).filter(|_| before.0 >= LARGE_BYTES[1]);
-        let took = fastest(peer, probe(1, bytes), expected).await?;
+        let sending = before.1.saturating_sub(first).mul_f64(f64::from(bytes) / f64::from(before.0));
+        let expected = Some(first + sending).filter(|_| before.0 >= LARGE_BYTES[1]);
+        let large = tokio::time::timeout(LARGE_TIMEOUT, fastest(link, (1, bytes), long, expected)).await;
+        let Ok(took) = large else {
+            // Unless a smaller one has told the rate, it is at most this.
+            bytes_per_second = bytes_per_second.min(f64::from(bytes) / LARGE_TIMEOUT.as_secs_f64());
+            break;
+        };
+        let took = took?;
         let more = took.saturating_sub(before.1);
         if !more.is_zero() {
             bytes_per_second = f64::from(bytes - before.0) / more.as_secs_f64();
         }
         before = (bytes, took);
-        if took >= LONG_ENOUGH || (bytes >= LARGE_BYTES[1] && took <= SHORT_ENOUGH) {
+        // Without the round trip, which is the same for a small message.
+        let sending = took.saturating_sub(first);
+        if sending >= LONG_ENOUGH || (bytes >= LARGE_BYTES[1] && sending <= SHORT_ENOUGH) {
             break;
         }
     }
@@ -278,16 +319,21 @@ async fn measure(peer: &Arc<Peer>) -> Result<LinkCost> {
     })
 }
 
-/// The shortest time of a probe, which is repeated unless it took about as long as `expected`, or less.
-async fn fastest(peer: &Arc<Peer>, probe: Probe, expected: Option<Duration>) -> Result<Duration> {
-    let tries = ((TRIES_BYTES_MAX / probe.bytes) as usize).clamp(2, TRIES_MAX);
+/// The shortest time of a probe, which is repeated unless it took about as long as `expected` or less, or `long` or more.
+async fn fastest(
+    link: &impl Prober,
+    (messages, bytes): (u32, u32),
+    long: Duration,
+    expected: Option<Duration>,
+) -> Result<Duration> {
+    let tries = ((TRIES_BYTES_MAX / bytes) as usize).clamp(2, TRIES_MAX);
     let is_same = |took: Duration, other: Duration| took <= other.mul_f64(1.0 + SAME);
-    let mut fastest = self::probe(peer, probe).await?;
+    let mut fastest = link.probe(messages, bytes).await?;
     for _ in 1..tries {
-        if fastest >= LONG || expected.is_some_and(|expected| is_same(fastest, expected)) {
+        if fastest >= long || expected.is_some_and(|expected| is_same(fastest, expected)) {
             break;
         }
-        let took = self::probe(peer, probe).await?;
+        let took = link.probe(messages, bytes).await?;
         let is_enough = is_same(took.max(fastest), took.min(fastest));
         fastest = fastest.min(took);
         if is_enough {
@@ -295,23 +341,6 @@ async fn fastest(peer: &Arc<Peer>, probe: Probe, expected: Option<Duration>) -> 
         }
     }
     Ok(fastest)
-}
-
-/// The time from a request of messages to the last of them.
-async fn probe(peer: &Arc<Peer>, probe: Probe) -> Result<Duration> {
-    let Probe { messages, bytes, .. } = probe;
-    let plan = Plan {
-        codec: Some(Codec::None),
-        // A message for each row, and all at once.
-        message_bytes: bytes,
-        batch_bytes: bytes,
-        window_batches: messages,
-        ..Plan::default()
-    };
-    let began = Instant::now();
-    let mut reply = peer.request(RequestKind::Probe(probe), plan, None).await?;
-    while reply.next().await?.is_some() {}
-    Ok(began.elapsed())
 }
 
 /// Rounded to two significant digits.
@@ -333,6 +362,67 @@ mod tests {
             assert!((two_digits(value) - kept).abs() < kept * 1e-9 + 1e-12, "{value}");
         }
         assert_eq!(two_digits(f64::INFINITY), 0.0);
+    }
+
+    /// A link in simulated time, whose round trips vary by up to a millisecond, with a connection that has not sent yet.
+    struct Simulated {
+        bytes_per_second: f64,
+        round_trip: Duration,
+        /// What the connection sends in a round trip, and the variation.
+        state: Mutex<(f64, fastrand::Rng)>,
+    }
+
+    impl Prober for Simulated {
+        async fn probe(&self, messages: u32, bytes: u32) -> Result<Duration> {
+            let round_trip = self.round_trip.as_secs_f64();
+            let took = {
+                let (window_bytes, random) = &mut *self.state.lock().unwrap();
+                let (mut bytes, mut round_trips) = (f64::from(messages * bytes), 1.0);
+                while bytes > *window_bytes && *window_bytes < self.bytes_per_second * round_trip {
+                    bytes -= *window_bytes;
+                    *window_bytes *= 2.0;
+                    round_trips += 1.0;
+                }
+                let late = random.f64() * 1e-3;
+                Duration::from_secs_f64(round_trips * round_trip + bytes / self.bytes_per_second + late)
+            };
+            tokio::time::sleep(took).await;
+            Ok(took)
+        }
+    }
+
+    async fn simulated(bytes_per_second: f64, round_trip: Duration, seed: u64) -> LinkCost {
+        // Ten packets at first.
+        let state = Mutex::new((14_600.0, fastrand::Rng::with_seed(seed)));
+        measure(&Simulated { bytes_per_second, round_trip, state }).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rates_of_links_with_any_delay_are_measured() {
+        for seed in 0..100 {
+            for mbit in [1.0, 10.0, 100.0, 1000.0] {
+                for round_trip_ms in [0, 1, 25, 100, 300] {
+                    let bytes_per_second = mbit * 1e6 / 8.0;
+                    let round_trip = Duration::from_millis(round_trip_ms);
+                    if bytes_per_second * round_trip.as_secs_f64() > f64::from(PROBE_BYTES_MAX as u32) {
+                        // The largest probe is not as much as such a link carries in a round trip.
+                        continue;
+                    }
+                    let cost = simulated(bytes_per_second, round_trip, seed).await;
+                    let found = cost.bytes_per_second / bytes_per_second;
+                    let of = format!("seed {seed}, {mbit} Mbit/s, {round_trip_ms} ms: {cost:?}");
+                    assert!((0.8..1.25).contains(&found), "{of}");
+                    let first = cost.first_message_seconds - round_trip.as_secs_f64();
+                    assert!((0.0..2e-3).contains(&first), "{of}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_carries_hardly_anything_is_known_to_be_slow() {
+        let cost = simulated(3e3, Duration::from_millis(50), 1).await;
+        assert!(cost.bytes_per_second < 20e3, "{cost:?}");
     }
 
     #[test]

@@ -37,6 +37,7 @@ use arrow_schema::SchemaRef;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -485,6 +486,10 @@ impl Cluster {
         let rule = FastestStrategies {
             nodes: snapshot.nodes.len(),
             rates: Rates::of(&snapshot),
+            memory_bytes: match base.runtime_env().memory_pool.memory_limit() {
+                MemoryLimit::Finite(bytes) => bytes as f64,
+                _ => f64::INFINITY,
+            },
             facts: self.facts.clone(),
             choices: choices.clone(),
         };

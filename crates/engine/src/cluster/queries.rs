@@ -127,10 +127,9 @@ impl Queries {
         let stop = StopFlag::default();
         let mut state = self.lock();
         if state.parts() >= PARTS_MAX {
-            return Err(EngineError::Limit {
-                message: format!("this node already runs {PARTS_MAX} parts of queries"),
-                needed_bytes: None,
-            });
+            let message = format!("this node already runs {PARTS_MAX} parts of queries");
+            let failure = Failure::new(ErrorCode::Busy, message);
+            return Err(EngineError::Remote(Failure { retryable: true, ..failure }));
         }
         let parts = &mut state.open.entry(key.query_id).or_default().parts;
         if parts.contains_key(&key) {

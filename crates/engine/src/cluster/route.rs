@@ -19,6 +19,7 @@ use super::cost::rates::Rates;
 use super::members::Snapshot;
 use super::request::{Shards, Share};
 use super::shard::ShardScanExec;
+use crate::explained::LeftOut;
 use crate::range::scan::{Part, RangeScanExec};
 
 /// A shared table is read by one node for each of these many bytes.
@@ -46,13 +47,8 @@ pub(crate) fn desired_tasks(
     }
     if brings_together(event.plan) {
         let snapshot = snapshot(event.session_config).ok()?;
-        if on_one_host(&snapshot) {
-            return None;
-        }
-        let rates: Vec<f64> = by_capacity(&snapshot).into_iter().map(|(_, rate)| rate).collect();
-        let tasks = receivers(&rates, Rates::of(&snapshot).processor.code_byte);
-        let limited = DesiredTaskCountEventResponse::maximum(tasks);
-        return (tasks < snapshot.nodes.len()).then_some(Ok(limited));
+        let left_out = left_out(&snapshot)?.nodes.len();
+        return Some(Ok(DesiredTaskCountEventResponse::maximum(snapshot.nodes.len() - left_out)));
     }
     let scan = event.plan.downcast_ref::<ShardScanExec>()?;
     let Shards { nodes, share, bytes, .. } = scan.shards();
@@ -90,11 +86,34 @@ fn by_capacity(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     nodes
 }
 
+/// The nodes that receive no rows which any node can receive, if all together are clearly faster without them.
+pub(crate) fn left_out(snapshot: &Snapshot) -> Option<LeftOut> {
+    if on_one_host(snapshot) {
+        return None;
+    }
+    let nodes = by_capacity(snapshot);
+    let rates: Vec<f64> = nodes.iter().map(|(_, rate)| *rate).collect();
+    let code_byte = Rates::of(snapshot).processor.code_byte;
+    let receivers = receivers(&rates, code_byte);
+    let seconds = |receivers| seconds_of_a_byte(&rates, receivers, code_byte);
+    let left_out = nodes.get(receivers..).filter(|nodes| !nodes.is_empty())?;
+    Some(LeftOut {
+        nodes: left_out.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        time_with_all: seconds(nodes.len()) / seconds(receivers),
+    })
+}
+
+/// Seconds to receive a byte that the first of the nodes, which are at least one, share evenly: the slowest of them decides.
+/// `code_byte` is the seconds of a processor for a byte.
+fn seconds_of_a_byte(rates: &[f64], receivers: usize, code_byte: f64) -> f64 {
+    (1.0 / rates[receivers - 1] + code_byte) / receivers as f64
+}
+
 /// How many of the nodes, the fastest first, receive rows that are divided evenly: more nodes have less each, and
-/// the slowest of them decides. `code_byte` is the seconds of a processor for a byte.
+/// the slowest of them decides.
 fn receivers(rates: &[f64], code_byte: f64) -> usize {
-    let seconds = |(index, rate): (usize, &f64)| (1.0 / rate + code_byte) / (index + 1) as f64;
-    let fastest = rates.iter().enumerate().map(seconds).enumerate().min_by(|a, b| {
+    let seconds = (1..=rates.len()).map(|receivers| seconds_of_a_byte(rates, receivers, code_byte));
+    let fastest = seconds.enumerate().min_by(|a, b| {
         // Only a clear gain is worth an idle node: what was measured differs from time to time.
         let of = |(index, seconds): &(usize, f64)| {
             if index + 1 == rates.len() { seconds * GAIN } else { *seconds }

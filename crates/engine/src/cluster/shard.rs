@@ -198,7 +198,7 @@ impl ShardScanExec {
             for inner in (partition..count).step_by(partitions) {
                 streams.push(damage::named(
                     plan.execute(inner, context.clone())?,
-                    plan.clone(),
+                    damage::scans(&plan),
                     context.runtime_env(),
                 ));
             }

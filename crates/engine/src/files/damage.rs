@@ -28,21 +28,32 @@ use super::parquet;
 use crate::error::EngineError;
 use crate::threads::{QueryPhase, panicked};
 
-/// The same rows. An error that a damaged Parquet file of the plan explains names the file.
+/// The scans of a plan. Its joins would keep their hash tables as long as they exist.
+pub(crate) fn scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    let mut scans = Vec::new();
+    // The closure does not fail.
+    let _ = plan.apply(|node| {
+        scans.extend(node.is::<DataSourceExec>().then(|| node.clone()));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    scans
+}
+
+/// The same rows. An error that a damaged Parquet file of the scans explains names the file.
 pub(crate) fn named(
     rows: SendableRecordBatchStream,
-    plan: Arc<dyn ExecutionPlan>,
+    scans: Vec<Arc<dyn ExecutionPlan>>,
     runtime: Arc<RuntimeEnv>,
 ) -> SendableRecordBatchStream {
     let schema = rows.schema();
-    let named = futures::stream::unfold(Some((rows, plan, runtime)), |state| async move {
-        let (mut rows, plan, runtime) = state?;
+    let named = futures::stream::unfold(Some((rows, scans, runtime)), |state| async move {
+        let (mut rows, scans, runtime) = state?;
         let error = match AssertUnwindSafe(rows.next()).catch_unwind().await {
             Ok(None) => return None,
-            Ok(Some(Ok(batch))) => return Some((Ok(batch), Some((rows, plan, runtime)))),
+            Ok(Some(Ok(batch))) => return Some((Ok(batch), Some((rows, scans, runtime)))),
             Ok(Some(Err(error))) if !may_be_damage(&error) => error,
-            Ok(Some(Err(error))) => find(plan, &runtime).await.map_or(error, DataFusionError::from),
-            Err(panic) => explain(plan, &runtime, panic).await,
+            Ok(Some(Err(error))) => find(&scans, &runtime).await.map_or(error, DataFusionError::from),
+            Err(panic) => explain(&scans, &runtime, panic).await,
         };
         Some((Err::<RecordBatch, _>(error), None))
     });
@@ -50,12 +61,12 @@ pub(crate) fn named(
 }
 
 async fn explain(
-    plan: Arc<dyn ExecutionPlan>,
+    scans: &[Arc<dyn ExecutionPlan>],
     runtime: &RuntimeEnv,
     panic: Box<dyn Any + Send>,
 ) -> DataFusionError {
     let other = panicked(QueryPhase::Running, panic);
-    find(plan, runtime).await.unwrap_or(other).into()
+    find(scans, runtime).await.unwrap_or(other).into()
 }
 
 /// Whether a damaged file can be the cause of an error: to find out takes as long as reading all files. Errors of our own
@@ -76,11 +87,11 @@ fn may_be_damage(error: &DataFusionError) -> bool {
     }
 }
 
-/// The error for the first damaged file of a plan.
-async fn find(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Option<EngineError> {
+/// The error for the first damaged file of the scans.
+async fn find(scans: &[Arc<dyn ExecutionPlan>], runtime: &RuntimeEnv) -> Option<EngineError> {
     let mut files = HashSet::new();
-    let _ = plan.apply(|node| {
-        let scan = node.downcast_ref::<DataSourceExec>();
+    for scan in scans {
+        let scan = scan.downcast_ref::<DataSourceExec>();
         if let Some((config, _)) = scan.and_then(|scan| scan.downcast_to_file_source::<ParquetSource>())
             && let Ok(store) = runtime.object_store(&config.object_store_url)
         {
@@ -90,8 +101,7 @@ async fn find(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Option<Engi
             files
                 .extend(all.filter_map(|file| FilePath::of(root.as_deref(), &store, &file.object_meta).ok()));
         }
-        Ok(TreeNodeRecursion::Continue)
-    });
+    }
     let mut files: Vec<FilePath> = files.into_iter().collect();
     files.sort_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
     tokio::task::spawn_blocking(move || files.iter().find_map(damaged)).await.ok().flatten()

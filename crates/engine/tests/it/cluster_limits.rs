@@ -3,11 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lightship_engine::ClusterConfig;
+use lightship_engine::{ClusterConfig, Engine, EngineConfig, Explained, Strategy};
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use tempfile::TempDir;
 
+use crate::cluster::explained;
 use crate::support::{Node, Storage, engine, free, met, run};
 
 /// Memory of each stream beyond the limit.
@@ -98,4 +99,39 @@ async fn a_shuffle_may_have_a_thousand_streams_of_a_few_rows() {
     let streams = four.check(1, MANY_KEYS).await / STREAM_BYTES;
     // The coordinator also reads the results of the three others.
     assert!((200..=3 * 2 * MANY as u64).contains(&streams), "{streams} streams");
+}
+
+/// 75,000 orders with their comments. All of them do not fit in the memory of a node, a third does.
+const LARGE: &str = "select count(*) as n, max(o_comment) as c, sum(l_quantity) as q
+    from lineitem join orders on l_orderkey = o_orderkey";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_input_of_a_join_is_sent_to_all_nodes_if_they_have_too_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    tpch::write_parquet(0.05, &whole, |_, _| {}).unwrap();
+    let shards = tpch::write_shards(0.05, &parts, &[1; 3]).unwrap();
+    let expected = run(&engine(&whole, Storage::Own, 2).await, LARGE).await.unwrap();
+    for (query_memory_bytes, has_broadcasts) in [(1 << 30, true), (5 << 20, false)] {
+        let mut nodes: Vec<Node> = Vec::new();
+        for shard in &shards {
+            let config = EngineConfig { partitions: 2, query_memory_bytes, ..EngineConfig::default() };
+            let mut engine = Engine::new(config).unwrap();
+            for table in ["lineitem", "orders"] {
+                engine.register_path(table, &shard.join(table).with_extension("parquet")).await.unwrap();
+            }
+            let first: Vec<&Node> = nodes.iter().take(1).collect();
+            nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+        }
+        for node in &nodes {
+            met(node, 2).await;
+        }
+        let plan = nodes[0].query(&format!("explain {LARGE}")).await.unwrap();
+        let plan: Explained = serde_json::from_value(explained(&plan)).unwrap();
+        let ways: Vec<_> = plan.choices[0].ways.iter().map(|cost| cost.strategy).collect();
+        assert_eq!(ways != [Strategy::Repartition], has_broadcasts, "{plan:#?}");
+        let got = nodes[0].query(LARGE).await.unwrap();
+        assert_eq!(difference(&expected, &got, Order::Any), None);
+        free(&nodes).await;
+    }
 }

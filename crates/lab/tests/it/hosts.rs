@@ -1,10 +1,11 @@
 //! Tests of the library: links, limits, clean-up.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use lab::{HOSTS_MAX, Host, Lab, LabError, Limits, Link, Measured, Pair, Shaper};
 
@@ -126,21 +127,31 @@ fn one_of_three_hosts_gets_the_whole_bandwidth() {
     }
 }
 
+/// The name of a host's network. The host runs a program.
+fn network_of(host: &Host) -> String {
+    let output = host.command("cat").arg("/proc/self/cgroup").output().unwrap();
+    network_name(&String::from_utf8(output.stdout).unwrap())
+}
+
+/// How often a host of a network has been throttled.
+fn times_throttled(network: &str, host: &Host) -> u64 {
+    let files = groups_of(network).into_iter().map(|group| group.join(host.name()).join("cpu.stat"));
+    let stat =
+        files.filter_map(|file| fs::read_to_string(file).ok()).find(|text| text.contains("nr_throttled"));
+    let stat = stat.expect("a group with the cpu controller");
+    let times = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
+    times.parse().unwrap()
+}
+
 #[test]
 fn a_limited_host_is_throttled() {
     let Some(lab) = Lab::or_skip() else { return };
     let pair = lab.pair(&Link::local()).unwrap();
     pair.b.limit(&Limits { cpus: Some(0.2), memory_bytes: Some(64 << 20), ..Limits::default() }).unwrap();
+    let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
     let throttled = |host: &Host| {
-        let spin = "cat /proc/self/cgroup; i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
-        let output = host.command("sh").args(["-c", spin]).output().unwrap();
-        let network = network_name(&String::from_utf8(output.stdout).unwrap());
-        let files = groups_of(&network).into_iter().map(|group| group.join(host.name()).join("cpu.stat"));
-        let stat =
-            files.filter_map(|file| fs::read_to_string(file).ok()).find(|text| text.contains("nr_throttled"));
-        let stat = stat.expect("a group with the cpu controller");
-        let times = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
-        times.parse::<u64>().unwrap()
+        host.command("sh").args(["-c", spin]).status().unwrap();
+        times_throttled(&network_of(host), host)
     };
     assert_eq!(throttled(&pair.a), 0);
     assert!(throttled(&pair.b) > 0);
@@ -152,6 +163,30 @@ fn a_limited_host_is_throttled() {
     };
     assert!(hoarded(&pair.a));
     assert!(!hoarded(&pair.b));
+}
+
+#[test]
+fn threads_of_a_limited_host_share_its_processor_time() {
+    let Some(lab) = Lab::or_skip() else { return };
+    let pair = lab.pair(&Link::local()).unwrap();
+    pair.b.limit(&Limits { cpus: Some(0.1), ..Limits::default() }).unwrap();
+    let spin = || {
+        let ends = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < ends {}
+    };
+    // Its processes have the limit, other threads do not.
+    let network = network_of(&pair.a);
+    pair.b.run(|| Ok(spin())).unwrap();
+    assert_eq!(times_throttled(&network, &pair.b), 0);
+    let both = || {
+        let other = std::thread::spawn(spin);
+        spin();
+        other.join().map_err(|_| io::Error::other("the thread panicked"))
+    };
+    match pair.b.run_limited(both) {
+        Ok(()) => assert!(times_throttled(&network, &pair.b) > 0),
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
+    }
 }
 
 #[test]

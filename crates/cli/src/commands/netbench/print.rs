@@ -109,11 +109,12 @@ pub(super) fn sweep(rows: &[Row], plateau: Option<&Plateau>, measured: usize, to
     );
     if let Some(plateau) = plateau {
         let connections = plateau.connections;
+        let most = plateau.connections_max.map_or_else(String::new, |most| format!(" to {most}"));
         let size = binary_bytes(plateau.message_bytes.into());
         let (rate, best) = (plateau.bytes_per_second as u64, plateau.best_bytes_per_second as u64);
         let _ = write!(
             text,
-            "\nplateau from {connections} connections with messages of {size}: {}/s, {}/s at best",
+            "\nplateau from {connections}{most} connections with messages of {size}: {}/s, {}/s at best",
             Size(rate),
             Size(best)
         );

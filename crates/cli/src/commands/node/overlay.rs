@@ -75,14 +75,16 @@ impl NodeArgs {
         let measured = Profiles::of_user().ok().and_then(|folder| measured(others(), folder.folder()));
         let connections_max = match (self.connections_between_nodes, &measured) {
             (Some(asked), _) => asked,
-            (None, Some((limits, _))) => limits.connections_per_peer.max(2) as usize,
-            (None, None) => CONNECTIONS_DEFAULT,
+            (None, Some((Limits { connections: Some(most), .. }, _))) => (*most).max(2) as usize,
+            (None, _) => CONNECTIONS_DEFAULT,
         };
         if let (None, Some((limits, _))) = (self.exchange_message, &measured) {
             config.message_bytes_max = limits.message_bytes;
         }
-        let by =
-            measured.map_or_else(String::new, |(_, hosts)| format!(", as measured by netbench for {hosts}"));
+        let by = measured.map_or_else(String::new, |(limits, hosts)| {
+            let what = if limits.connections.is_some() { "as" } else { "the messages as" };
+            format!(", {what} measured by netbench for {hosts}")
+        });
         crate::say!(
             "rows go directly up to {connections_max} nodes, relayed beyond, in messages of up to {}{by}",
             Size(config.message_bytes_max.into())
@@ -117,7 +119,7 @@ fn bind(listen: &str) -> Result<TcpListener, CliError> {
 
 /// The limits from what netbench has saved for the hosts that this node joins, and the names of these hosts.
 ///
-/// The number of connections is that of the host that needed most for its best throughput.
+/// The number of connections is the most with which all hosts have nearly their best throughput.
 fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(Limits, String)> {
     let outcomes: Vec<SavedPlateau> = join
         // Without the node's port: netbench has a port of its own.
@@ -131,7 +133,6 @@ fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(L
         })
         .collect();
     let bounds = Bounds {
-        peers: 1,
         connections_max: CONNECTIONS_MEASURED_MAX,
         message_bytes_min: *MESSAGE_BYTES.start(),
         message_bytes_max: *MESSAGE_BYTES.end(),
@@ -145,10 +146,10 @@ fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(L
 mod tests {
     use super::*;
 
-    fn keep(folder: &Path, host: &str, connections: u32, message_bytes: u32) {
+    fn keep(folder: &Path, host: &str, connections_max: Option<u32>, message_bytes: u32) {
         let mut kept = serde_json::json!({
             "version": 1, "host": host, "hosts": host, "measured_at": 0, "cells": 1,
-            "connections": connections, "message_bytes": message_bytes,
+            "connections": 2, "connections_max": connections_max, "message_bytes": message_bytes,
             "bytes_per_second": 1e9, "best_bytes_per_second": 1e9,
         });
         kept["settings"] = serde_json::to_value(lightship_netbench::Settings::default()).unwrap();
@@ -157,17 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn the_most_demanding_host_determines_the_limits() {
+    fn the_least_connections_and_the_largest_messages_of_the_hosts_are_the_limits() {
         let folder = tempfile::tempdir().unwrap();
         let join = ["10.0.0.1:4270", "[::1]:9", "db.example:4270"];
         assert_eq!(measured(join.into_iter(), folder.path()), None);
-        keep(folder.path(), "10.0.0.1:4271", 4, 8 << 10);
-        keep(folder.path(), "[::1]:4271", 16, 256 << 10);
+        keep(folder.path(), "10.0.0.1:4271", Some(4), 8 << 10);
+        keep(folder.path(), "[::1]:4271", None, 256 << 10);
         let (limits, hosts) = measured(join.into_iter(), folder.path()).unwrap();
-        assert_eq!((limits.connections_per_peer, limits.message_bytes), (16, 256 << 10));
+        assert_eq!((limits.connections, limits.message_bytes), (Some(4), 256 << 10));
         assert_eq!(hosts, "10.0.0.1:4271, [::1]:4271");
         // Messages are not smaller than the minimum, because that would gain nothing.
         let (limits, _) = measured(join.into_iter().take(1), folder.path()).unwrap();
-        assert_eq!((limits.connections_per_peer, limits.message_bytes), (4, 64 << 10));
+        assert_eq!((limits.connections, limits.message_bytes), (Some(4), 64 << 10));
     }
 }

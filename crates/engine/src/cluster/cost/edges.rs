@@ -98,7 +98,8 @@ impl Prediction<'_> {
         let rows = rows / from.len().max(1) as f64 / readers as f64;
         let row_bytes = before.map_or(estimate.row_bytes() * CODED, |sent| sent.row_bytes);
         let bytes = rows * row_bytes;
-        let plan = self.sizes(rows, estimate.row_bytes(), before.is_some(), (from, to));
+        let coded = row_bytes / estimate.row_bytes().max(1.0);
+        let plan = self.sizes(rows, estimate.row_bytes(), before.map(|_| coded), (from, to));
         let [mean, slowest] = before.map_or([0.0; 2], |sent| {
             [sent.row_seconds, sent.slowest_row_seconds].map(|seconds| seconds * rows)
         });
@@ -135,29 +136,30 @@ impl Prediction<'_> {
     }
 
     /// The sizes of messages and windows for streams of an edge with this many rows: messages as large as there are rows
-    /// for, and a window that hides the round trip, by the model of transfers (`docs/cost-model.md`).
+    /// for, and a window that hides the round trip, by the model of transfers (`docs/cost-model.md`). `coded` is the bytes on
+    /// the wire of a byte in memory, if it is known.
     fn sizes(
         &self,
         rows: f64,
         row_bytes: f64,
-        is_known: bool,
+        coded: Option<f64>,
         (from, to): (&[String], &[String]),
     ) -> EdgePlan {
         let streams = self.partitions.max(1) as f64;
         // Both are batches of rows in memory, as the encoder counts them.
         let bytes = rows * row_bytes / streams;
         let most = self.exchange.message_bytes_max();
-        if !is_known {
+        let Some(coded) = coded else {
             // An estimate that is too low would make many small messages of a large edge.
             return EdgePlan { message_bytes: most as u32, window_batches: WINDOW_BATCHES };
-        }
+        };
         let message_bytes = ((bytes * ROOM) as u64).clamp(1, most);
         let usual = EdgePlan { message_bytes: message_bytes as u32, window_batches: WINDOW_BATCHES };
         let links = to.iter().flat_map(|to| from.iter().filter_map(|from| self.snapshot.link(from, to)));
         let slowest = links.max_by(|a, b| a.first_message_seconds.total_cmp(&b.first_message_seconds));
         let Some(link) = slowest else { return usual };
         let all_streams = streams * from.len().saturating_sub(1).max(1) as f64;
-        let per_message_byte = all_streams / link.bytes_per_second;
+        let per_message_byte = all_streams * coded / link.bytes_per_second;
         let plane = |constant| Plane { per_message_byte, constant, ..Plane::default() };
         let model = LinkModel { first: plane(link.first_message_seconds), next: plane(link.message_seconds) };
         let link = Link { model, rtt_seconds: link.first_message_seconds, ..Link::default() };

@@ -32,6 +32,9 @@ const BATCH_ROWS: usize = 8192;
 pub(crate) const LINK_UNKNOWN: f64 = 1.25e8;
 /// Bytes a second that no link of a single node has.
 const LINK_MAX: f64 = 1e12;
+/// No processor needs less time for a row or a byte, nor more, whatever its node announces.
+const PART_SECONDS_MIN: f64 = 1e-12;
+const PART_SECONDS_MAX: f64 = 1e-3;
 /// The largest message that is timed.
 const BODY_BYTES_MAX: u32 = 16 << 20;
 
@@ -133,7 +136,8 @@ impl From<ProcessorRates> for ProcessorEntry {
 
 impl From<ProcessorEntry> for ProcessorRates {
     fn from(entry: ProcessorEntry) -> Self {
-        let seconds = |ps: u64| ps as f64 / 1e12;
+        // What another node says may be wrong; infinity would make each way as slow as any other.
+        let seconds = |ps: u64| (ps as f64 / 1e12).clamp(PART_SECONDS_MIN, PART_SECONDS_MAX);
         Self {
             build_row: seconds(entry.build_row_ps),
             probe_row: seconds(entry.probe_row_ps),

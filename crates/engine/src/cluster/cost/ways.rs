@@ -33,6 +33,8 @@ use crate::explained::{Choice, Cost, Strategy};
 
 /// Ways to run a subplan that are compared further up.
 const WAYS_MAX: usize = 4;
+/// Bytes of a row in a hash table, beside the row itself: DataFusion's hash, index and link to the next row, with room.
+const HASH_ROW_BYTES: f64 = 32.0;
 
 /// The choices made for a query.
 #[derive(Debug, Default)]
@@ -74,6 +76,8 @@ pub(crate) struct FastestStrategies {
     /// Nodes that run a query.
     pub(crate) nodes: usize,
     pub(crate) rates: Rates,
+    /// Memory of queries on this node, which the others probably have too.
+    pub(crate) memory_bytes: f64,
     pub(crate) facts: Arc<Facts>,
     pub(crate) choices: Arc<Choices>,
 }
@@ -91,6 +95,7 @@ impl PhysicalOptimizerRule for FastestStrategies {
             nodes: self.nodes as f64,
             threads: options.execution.target_partitions.max(1),
             rates: self.rates,
+            memory_bytes: self.memory_bytes,
             facts: &self.facts,
         };
         // The fastest is the first.
@@ -144,6 +149,7 @@ struct Pricing<'a> {
     nodes: f64,
     threads: usize,
     rates: Rates,
+    memory_bytes: f64,
     facts: &'a Facts,
 }
 
@@ -270,13 +276,13 @@ impl Pricing<'_> {
                 let divided =
                     [is_divided(&left_way.divided_by, &keys[0]), is_divided(&right_way.divided_by, &keys[1])];
                 let mut costs = Vec::new();
-                if broadcasts_left(*join.join_type()) {
+                if broadcasts_left(*join.join_type()) && self.fits(left) {
                     costs.push((
                         JoinStrategy::BroadcastLeft,
                         self.broadcast(Strategy::BroadcastLeft, left, right),
                     ));
                 }
-                if broadcasts_left(join.join_type().swap()) {
+                if broadcasts_left(join.join_type().swap()) && self.fits(right) {
                     costs.push((
                         JoinStrategy::BroadcastRight,
                         self.broadcast(Strategy::BroadcastRight, right, left),
@@ -309,6 +315,11 @@ impl Pricing<'_> {
             })
         };
         found.into_iter().map(build).collect::<Result<Vec<_>>>().map(Some)
+    }
+
+    /// Whether every node has memory for the hash table of all rows of one side.
+    fn fits(&self, build: Given) -> bool {
+        build.bytes + build.rows * HASH_ROW_BYTES <= self.memory_bytes
     }
 
     /// Every node builds the hash table of all rows of one side, in one thread, and looks its own rows up.
