@@ -198,7 +198,7 @@ impl ShardScanExec {
             for inner in (partition..count).step_by(partitions) {
                 streams.push(damage::named(
                     plan.execute(inner, context.clone())?,
-                    damage::scans(&plan),
+                    damage::scans(plan),
                     context.runtime_env(),
                 ));
             }

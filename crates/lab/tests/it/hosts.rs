@@ -173,15 +173,16 @@ fn threads_of_a_limited_host_share_its_processor_time() {
     let spin = || {
         let ends = Instant::now() + Duration::from_millis(200);
         while Instant::now() < ends {}
+        Ok(())
     };
     // Its processes have the limit, other threads do not.
     let network = network_of(&pair.a);
-    pair.b.run(|| Ok(spin())).unwrap();
+    pair.b.run(spin).unwrap();
     assert_eq!(times_throttled(&network, &pair.b), 0);
     let both = || {
         let other = std::thread::spawn(spin);
-        spin();
-        other.join().map_err(|_| io::Error::other("the thread panicked"))
+        spin()?;
+        other.join().map_err(|_| io::Error::other("the thread panicked"))?
     };
     match pair.b.run_limited(both) {
         Ok(()) => assert!(times_throttled(&network, &pair.b) > 0),
