@@ -50,10 +50,10 @@ const TRIES_MAX: usize = 6;
 const TRIES_BYTES_MAX: u32 = 4 << 20;
 /// Times that differ by less than this part are about the same.
 const SAME: f64 = 0.1;
-/// A probe that takes so much longer than a small message is not repeated: what a processor adds to it does not matter.
+/// A probe that takes this much longer than a small message is not repeated: what a processor adds to it does not matter.
 const LONG: Duration = Duration::from_millis(500);
-/// Unless it is less than so many times a small message: a connection that has sent little sends a few packets in each
-/// round trip, and twice as many in the next.
+/// It is also repeated until it takes this many round trips longer: on a new connection, TCP sends only a few packets in the
+/// first round trip, and twice as many in each that follows.
 const LONG_ROUND_TRIPS: u32 = 8;
 /// Enough to tell the rate from the cost of a message; of a probe, what it takes longer than a small message.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
@@ -252,7 +252,7 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
 
 /// A link that can be tried.
 trait Prober: Sync {
-    /// The time from a request of so many messages, of so many bytes each, to the last of them.
+    /// Requests this number of messages of this size, and returns the time until the last one has arrived.
     fn probe(&self, messages: u32, bytes: u32) -> impl Future<Output = Result<Duration>> + Send;
 }
 
