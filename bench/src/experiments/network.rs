@@ -14,19 +14,34 @@ use crate::settings::Settings;
 use crate::{Result, places, tables};
 
 const NAME: &str = "network";
+/// The columns of the data file, in the order of [`values`]: all that a plot or a table needs.
 const FIGURES: &[Figure] = &[
     Figure { name: "MB/s", digits: 2, range: false },
     Figure { name: "MB/s the other way", digits: 2, range: false },
     Figure { name: "messages/s", digits: 0, range: false },
+    Figure { name: "latency p1 us", digits: 0, range: false },
+    Figure { name: "latency p25 us", digits: 0, range: false },
     Figure { name: "latency p50 us", digits: 0, range: false },
+    Figure { name: "latency p75 us", digits: 0, range: false },
     Figure { name: "latency p99 us", digits: 0, range: false },
     Figure { name: "latency p99.9 us", digits: 0, range: false },
+    Figure { name: "loaded latency p1 us", digits: 0, range: false },
+    Figure { name: "loaded latency p25 us", digits: 0, range: false },
     Figure { name: "loaded latency p50 us", digits: 0, range: false },
+    Figure { name: "loaded latency p75 us", digits: 0, range: false },
     Figure { name: "loaded latency p99 us", digits: 0, range: false },
+    Figure { name: "loaded latency p99.9 us", digits: 0, range: false },
     Figure { name: "sender % of a core", digits: 0, range: false },
+    Figure { name: "sender's host %", digits: 0, range: false },
     Figure { name: "receiver % of a core", digits: 0, range: false },
+    Figure { name: "receiver's host %", digits: 0, range: false },
     Figure { name: "failed connections", digits: 0, range: false },
 ];
+/// Columns that tables show, by their place in [`FIGURES`].
+const RATE: usize = 0;
+const RATE_BACK: usize = 1;
+const LATENCY: usize = 5;
+const LOADED_LATENCY: usize = 11;
 const LINKS: [&str; 3] = ["fast", "lan", "wan"];
 const DIRECTIONS: [&str; 2] = ["one way", "both ways"];
 /// The grid of the shuffle's source: 11 numbers of connections and 13 message sizes.
@@ -90,22 +105,54 @@ fn sweep(hosts: &LinkedHosts, quick: bool, both_ways: bool, folder: &Path) -> Re
     Ok(table.rows(&format!("{address}:4271"), &settings))
 }
 
+/// Percentiles of the latency, in the order of the columns.
+const PERCENTILES: [fn(&mut Latency) -> &mut f64; 6] = [
+    |latency| &mut latency.p1_us,
+    |latency| &mut latency.p25_us,
+    |latency| &mut latency.p50_us,
+    |latency| &mut latency.p75_us,
+    |latency| &mut latency.p99_us,
+    |latency| &mut latency.p999_us,
+];
+
+/// A row of the data file; what was not measured is NaN.
 fn values(row: &Row) -> Vec<f64> {
-    let mega = |rate: Option<f64>| rate.map_or(f64::NAN, |rate| rate / 1e6);
-    let us = |latency: Option<Latency>, of: fn(&Latency) -> f64| latency.as_ref().map_or(f64::NAN, of);
-    vec![
-        mega(row.throughput_bytes_per_second),
-        mega(row.returned_bytes_per_second),
-        row.messages_per_second.unwrap_or(f64::NAN),
-        us(row.latency, |latency| latency.p50_us),
-        us(row.latency, |latency| latency.p99_us),
-        us(row.latency, |latency| latency.p999_us),
-        us(row.loaded_latency, |latency| latency.p50_us),
-        us(row.loaded_latency, |latency| latency.p99_us),
-        row.client_cpu.process_percent.unwrap_or(f64::NAN),
-        row.server_cpu.process_percent.unwrap_or(f64::NAN),
-        f64::from(row.latency_failures.max(row.flood_failures)),
-    ]
+    let or_nan = |value: Option<f64>| value.unwrap_or(f64::NAN);
+    let mut values = vec![
+        or_nan(row.throughput_bytes_per_second) / 1e6,
+        or_nan(row.returned_bytes_per_second) / 1e6,
+        or_nan(row.messages_per_second),
+    ];
+    for mut latency in [row.latency, row.loaded_latency] {
+        values.extend(PERCENTILES.map(|of| latency.as_mut().map_or(f64::NAN, |latency| *of(latency))));
+    }
+    for cpu in [row.client_cpu, row.server_cpu] {
+        values.extend([or_nan(cpu.process_percent), or_nan(cpu.system_percent)]);
+    }
+    values.push(f64::from(row.latency_failures.max(row.flood_failures)));
+    values
+}
+
+/// The row of a pair that has these [`values`].
+fn row(connections: u32, message_bytes: u32, values: &[f64]) -> Row {
+    let mut values = values.iter().copied();
+    let mut next = || values.next().filter(|value| !value.is_nan());
+    let mut row = Row::of(connections, message_bytes);
+    row.throughput_bytes_per_second = next().map(|rate| rate * 1e6);
+    row.returned_bytes_per_second = next().map(|rate| rate * 1e6);
+    row.messages_per_second = next();
+    for latency in [&mut row.latency, &mut row.loaded_latency] {
+        for of in PERCENTILES {
+            if let Some(value) = next() {
+                *of(latency.get_or_insert_default()) = value;
+            }
+        }
+    }
+    for cpu in [&mut row.client_cpu, &mut row.server_cpu] {
+        (cpu.process_percent, cpu.system_percent) = (next(), next());
+    }
+    row.flood_failures = next().unwrap_or(0.0) as u32;
+    row
 }
 
 /// Where the sweeps keep their rows, so that an interrupted one continues.
@@ -133,15 +180,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             }
         }
     }
-    for link in results.values(0) {
-        // Those of the last run on this machine: the table of the page has all links.
-        let folder = folder(link, DIRECTIONS[0]);
-        let Ok(table) = ResultTable::open(folder.join("netbench.csv")) else { continue };
-        let usual = Netbench { seconds: SECONDS, latency_seconds: SECONDS, ..Netbench::default() };
-        let Some(hosts) = table.hosts().next().map(str::to_owned) else { continue };
-        for figure in figures(&table.rows(&hosts, &usual))? {
+    for (link, direction) in courses(&results) {
+        for figure in figures(&rows(&results, &link, &direction))? {
             if let Some((_, shows)) = PLOTS.iter().find(|(file, _)| *file == figure.file) {
-                plots.push((figure.svg, format!("{shows}, {link}")));
+                plots.push((figure.svg, format!("{shows}, {link}, {direction}")));
             }
         }
     }
@@ -174,28 +216,32 @@ fn notes(results: &Results) -> String {
     results.values(0).iter().filter_map(note).collect::<Vec<_>>().join("; ")
 }
 
-/// The rows of a link and a direction, as far as the plateau needs them.
-fn rows(results: &Results, link: &str, direction: &str) -> Vec<Row> {
-    let places = results.places().into_iter().filter(|place| place[0] == link && place[1] == direction);
-    let row = |place: &[String]| {
-        let of = |figure: usize| results.summary(place, NETBENCH, figure).median;
-        let (connections, message_bytes) = (place[2].parse().ok()?, place[3].parse().ok()?);
-        let mut row = Row::of(connections, message_bytes);
-        row.throughput_bytes_per_second = Some(of(0) * 1e6).filter(|rate| rate.is_finite());
-        row.flood_failures = of(10) as u32;
-        Some(row)
-    };
-    places.filter_map(row).collect()
-}
-
-fn plateaus(results: &Results) -> String {
-    let mut courses: Vec<String> = Vec::new();
+/// The links and directions that were measured.
+fn courses(results: &Results) -> Vec<(String, String)> {
+    let mut courses = Vec::new();
     for place in results.places() {
-        let course = format!("{}, {}", place[0], place[1]);
+        let course = (place[0].clone(), place[1].clone());
         if !courses.contains(&course) {
             courses.push(course);
         }
     }
+    courses
+}
+
+/// The rows of a link and a direction.
+fn rows(results: &Results, link: &str, direction: &str) -> Vec<Row> {
+    let places = results.places().into_iter().filter(|place| place[0] == link && place[1] == direction);
+    let of = |place: &[String]| {
+        let values: Vec<f64> =
+            (0..FIGURES.len()).map(|figure| results.summary(place, NETBENCH, figure).median).collect();
+        Some(row(place[2].parse().ok()?, place[3].parse().ok()?, &values))
+    };
+    places.filter_map(of).collect()
+}
+
+fn plateaus(results: &Results) -> String {
+    let courses: Vec<String> =
+        courses(results).iter().map(|(link, direction)| format!("{link}, {direction}")).collect();
     let columns =
         ["connections", "up to", "message bytes", "MB/s", "best MB/s", "failed connections, of all pairs"];
     let cell = |course: &str, column: &str| {
@@ -237,13 +283,32 @@ fn grids(results: &Results, direction: &str) -> Vec<String> {
         )
     };
     let of_link = |link: &String| {
-        let mut tables = vec![grid(link, "Throughput, MB/s", 0, 1)];
+        let mut tables = vec![grid(link, "Throughput, MB/s", RATE, 1)];
         if direction == DIRECTIONS[1] {
-            tables.push(grid(link, "Throughput the other way, MB/s", 1, 1));
+            tables.push(grid(link, "Throughput the other way, MB/s", RATE_BACK, 1));
         }
-        tables.push(grid(link, "Latency, median, us", 3, 0));
-        tables.push(grid(link, "Loaded latency, median, us", 6, 0));
+        tables.push(grid(link, "Latency, median, us", LATENCY, 0));
+        tables.push(grid(link, "Loaded latency, median, us", LOADED_LATENCY, 0));
         tables
     };
     links.iter().flat_map(of_link).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let written: Vec<f64> = (1..=FIGURES.len()).map(|value| value as f64).collect();
+        assert_eq!(values(&row(2, 256, &written)), written);
+        // The columns that tables show.
+        assert_eq!(FIGURES[LATENCY].name, "latency p50 us");
+        assert_eq!(FIGURES[LOADED_LATENCY].name, "loaded latency p50 us");
+        assert_eq!(FIGURES[RATE_BACK].name, "MB/s the other way");
+        // Nothing was measured.
+        let none = row(2, 256, &vec![f64::NAN; FIGURES.len()]);
+        assert_eq!(none, Row::of(2, 256));
+        assert_eq!(values(&none).iter().filter(|value| !value.is_nan()).collect::<Vec<_>>(), [&0.0]);
+    }
 }

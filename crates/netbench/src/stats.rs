@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Times from sending a message until its echo of the same size has arrived, in microseconds, with
 /// a relative error of at most 1/1000.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Number of measured times.
     pub count: u64,
