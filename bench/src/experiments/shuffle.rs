@@ -179,14 +179,16 @@ fn measure(
     Ok(())
 }
 
-/// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, of
-/// their bytes and of their rows, as parts of what was measured; the same of the slowest edge between two stages.
+/// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, as a part of what
+/// was measured; the errors of their bytes and rows together, as parts of all bytes and rows, since an edge can have none;
+/// the mean error of the time of the slowest edge between two stages.
 fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
     let (_, rows) = cluster.query(host, &format!("explain analyze {sql}"))?;
     let plans = rows.first().and_then(|batch| batch.column(1).as_string_opt::<i32>());
     let json = plans.filter(|plans| plans.len() == 2).ok_or("EXPLAIN has no plan")?.value(1);
     let explained: Explained = serde_json::from_str(json)?;
-    let [mut of_seconds, mut of_bytes, mut of_rows, mut of_slowest] = [const { Vec::new() }; 4];
+    let [mut of_seconds, mut of_slowest] = [const { Vec::new() }; 2];
+    let [mut of_bytes, mut of_rows] = [(0.0, 0.0); 2];
     let error = |expected: f64, measured: f64| (expected - measured).abs() / measured.max(1e-9);
     // By pairs of stages: the expected and the measured time of the slowest edge.
     let mut slowest = BTreeMap::<_, Option<(f64, f64)>>::new();
@@ -203,8 +205,12 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
         let Some((bytes, took)) = edge.bytes_wire.zip(edge.seconds) else { continue };
         if took >= EDGE_SECONDS_MIN {
             of_seconds.push(error(expected.seconds, took));
-            of_bytes.push(error(expected.bytes_wire, bytes as f64));
-            of_rows.push(error(expected.rows, edge.rows as f64));
+            for (sum, expected, measured) in [
+                (&mut of_bytes, expected.bytes_wire, bytes as f64),
+                (&mut of_rows, expected.rows, edge.rows as f64),
+            ] {
+                *sum = (sum.0 + (expected - measured).abs(), sum.1 + measured);
+            }
         }
     }
     let long = slowest.into_values().flatten().filter(|(_, measured)| *measured >= EDGE_SECONDS_MIN);
@@ -216,8 +222,8 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
         of_seconds.len() as f64,
         mean(&of_seconds),
         part(close),
-        mean(&of_bytes),
-        mean(&of_rows),
+        of_bytes.0 / of_bytes.1.max(1.0),
+        of_rows.0 / of_rows.1.max(1.0),
         of_slowest.len() as f64,
         mean(&of_slowest),
     ])
@@ -251,7 +257,8 @@ fn predictions(results: &Results) -> String {
     format!(
         "### Predictions\n\nEach query is explained with what was measured in the rounds before, then run. For all edges (the \
          rows from one node's task to another's) that take at least 10 ms and whose bytes are known from a run \
-         before: the mean error of the predicted time, bytes and rows, as parts of what was measured. The time is that from the \
+         before: the mean error of the predicted time, as a part of what was measured, and the errors of all bytes and rows \
+         together, as parts of their sums. The time is that from the \
          request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge is that between two \
          stages, for which the second waits.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)

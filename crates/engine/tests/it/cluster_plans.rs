@@ -75,6 +75,36 @@ async fn sends_what_is_expected(node: &Node, sql: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_edges_is_expected_from_queries_that_read_them_alike() {
+    let (_folder, _, nodes) = three().await;
+    let join = "from lineitem join orders on l_orderkey = o_orderkey where l_comment like '%the%'";
+    let rows = format!("select l_orderkey, o_orderpriority {join}");
+    let groups = format!("select o_orderpriority, count(l_orderkey) {join} group by o_orderpriority");
+    let seconds = |plan: &Explained| -> Vec<_> {
+        let edges = plan.expected_edges.iter().filter(|edge| edge.seconds > edge.link_seconds);
+        edges.map(|edge| (edge.from_stage, edge.to_stage, edge.seconds)).collect()
+    };
+    for _ in 0..8 {
+        // Which side of a join is read first depends on the rows that the first run gave.
+        for _ in 0..2 {
+            explain(&nodes[0], &format!("explain analyze {rows}")).await;
+        }
+        let before = explain(&nodes[0], &format!("explain {rows}")).await;
+        // It sends the same rows to the join, for another query.
+        let other = explain(&nodes[0], &format!("explain {groups}")).await;
+        assert!(other.expected_edges.iter().any(|edge| edge.is_known), "{other:#?}");
+        explain(&nodes[0], &format!("explain analyze {groups}")).await;
+        let after = explain(&nodes[0], &format!("explain {rows}")).await;
+        if ways(&before) == ways(&after) {
+            assert!(!seconds(&before).is_empty(), "{before:#?}");
+            assert_eq!(seconds(&before), seconds(&after));
+            return;
+        }
+    }
+    panic!("the plan changed after each run of {groups}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_earlier_queries_sent_is_beside_what_was_expected() {
     let (_folder, _, nodes) = three().await;
     let sql =
@@ -208,6 +238,16 @@ async fn all_links_between_nodes_are_measured() {
             assert!(values.iter().flatten().all(|value| value > 0.0), "{batch:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_learned_beside_an_input_of_few_rows() {
+    let (_folder, _, nodes) = three().await;
+    // Each node has all 25 nations, and so reads all rows of the other input.
+    let sql = "select n_name, count(*) from lineitem join orders on l_orderkey = o_orderkey \
+               join customer on c_custkey = o_custkey join nation on n_nationkey = c_nationkey \
+               where o_comment like '%ss%' and l_comment like '%ss%' group by n_name";
+    sends_what_is_expected(&nodes[0], sql).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

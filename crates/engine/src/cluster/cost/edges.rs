@@ -9,7 +9,7 @@ use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query};
 
 use super::estimate::Estimate;
 use super::facts::{Facts, WireCost};
-use super::identity::{identity, keeps_rows};
+use super::identity::{identity, keeps_rows, place};
 use crate::cluster::edge_plans::{EdgePlan, EdgePlans, WINDOW_BATCHES_MAX};
 use crate::cluster::exchange::{Exchange, WINDOW_BATCHES};
 use crate::cluster::members::Snapshot;
@@ -44,29 +44,30 @@ impl Prediction<'_> {
     /// The edges below the coordinator's stage, which runs on `me`.
     pub(crate) fn edges(&self, plan: &Arc<dyn ExecutionPlan>, me: &str) -> Result<Vec<ExpectedEdge>> {
         let mut edges = Vec::new();
-        self.explore(plan, 0, &[me.to_owned()], &mut edges)?;
+        self.explore(plan, 0, (0, &[me.to_owned()]), &mut edges)?;
         Ok(edges)
     }
 
+    /// The edges of a subplan, which is `at` a place of the plan.
     fn explore(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
-        stage: usize,
-        nodes: &[String],
+        at: u64,
+        (stage, nodes): (usize, &[String]),
         edges: &mut Vec<ExpectedEdge>,
     ) -> Result<Subplan> {
         if let Some(boundary) = plan.as_network_boundary()
             && let Stage::Local(input) = boundary.input_stage()
         {
             let from = route::nodes(&input.plan, input.tasks, self.snapshot)?;
-            let below = self.explore(&input.plan, input.num, &from, edges)?;
-            let sent = self.facts.sent(below.identity, plan.as_ref());
+            let below = self.explore(&input.plan, place(at, plan.as_ref(), 0), (input.num, &from), edges)?;
+            let sent = self.facts.sent(below.identity, plan.as_ref(), at);
             self.of_boundary(plan, (input.num, &from), (stage, nodes), &below.estimate, sent, edges);
             return Ok(below);
         }
         let mut inputs = Vec::new();
-        for child in plan.children() {
-            inputs.push(self.explore(child, stage, nodes, edges)?);
+        for (input, child) in plan.children().into_iter().enumerate() {
+            inputs.push(self.explore(child, place(at, plan.as_ref(), input), (stage, nodes), edges)?);
         }
         let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
         let streams = nodes.len() * self.partitions;

@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::NetworkBoundaryExt;
 
-use super::identity::{fetch, hash, identity, reads_all, unnumbered};
+use super::identity::{fetch, hash, identity, place, reads_all, unnumbered};
 use crate::cluster::explain::{by_edge, by_task};
 
 /// Operators that are remembered; the oldest are forgotten first.
 const FACTS_MAX: usize = 4096;
 /// Sets of columns that are remembered of an operator.
 const COLUMNS_MAX: usize = 4;
+/// Places in plans at which the time of sending these columns is remembered.
+const PLACES_MAX: usize = 8;
 /// With fewer rows for each partition on average, a partition may have no row.
 const FEW_ROWS: u64 = 16;
 
@@ -36,18 +38,36 @@ struct Fact {
     /// If they were all read.
     rows: Option<f64>,
     /// What it took to send them to other nodes, by their columns.
-    sent: Vec<(u64, WireCost)>,
+    sent: Vec<(u64, Sent)>,
     /// The part of the rows that has one key beyond that of the others, by keys.
     skew: Vec<(u64, f64)>,
 }
 
 /// What it took to send the rows of an operator to other nodes.
+#[derive(Debug, Clone, PartialEq)]
+struct Sent {
+    row_bytes: f64,
+    /// By the [`place`] where they are received, the last one first. Rows that a sort reads take the time of the link, rows
+    /// that wait for another input take that of the input.
+    seconds: Vec<(u64, RowSeconds)>,
+}
+
+/// The time of the edges between two stages, for a row of an average edge: that of the last run, and half as much of each
+/// before.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct RowSeconds {
+    /// Of an average edge, from the request of its rows to their end.
+    mean: f64,
+    /// Of the slowest edge.
+    slowest: f64,
+}
+
+/// What it takes to send the rows of an operator to other nodes, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WireCost {
     /// Bytes on the wire for a row.
     pub(crate) row_bytes: f64,
-    /// Seconds of an edge, from the request of its rows to their end, for a row: of the last run, and half as much of each
-    /// before.
+    /// Seconds of an edge, from the request of its rows to their end, for a row.
     pub(crate) row_seconds: f64,
     /// The same of the slowest edge, for a row of an average one.
     pub(crate) slowest_row_seconds: f64,
@@ -63,12 +83,19 @@ impl Facts {
         self.lock().facts.get(&identity)?.rows
     }
 
-    /// What it took to send the rows of the operator, with these columns.
-    pub(crate) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan) -> Option<WireCost> {
+    /// What it took to send the rows of the operator, with these columns, to this place of a plan. If they were not sent
+    /// to it before, their time is that of the last place that they were sent to.
+    pub(crate) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan, place: u64) -> Option<WireCost> {
         let columns = columns(plan);
         let known = self.lock();
-        let sent = &known.facts.get(&identity)?.sent;
-        sent.iter().find(|(known, _)| *known == columns).map(|(_, cost)| *cost)
+        let (_, sent) = known.facts.get(&identity)?.sent.iter().find(|(known, _)| *known == columns)?;
+        let here = sent.seconds.iter().find(|(known, _)| *known == place).or(sent.seconds.first());
+        let seconds = here.map_or_else(RowSeconds::default, |(_, seconds)| *seconds);
+        Some(WireCost {
+            row_bytes: sent.row_bytes,
+            row_seconds: seconds.mean,
+            slowest_row_seconds: seconds.slowest,
+        })
     }
 
     /// The part of the operator's rows that has one key, beyond that of the others: 0 if that is not known.
@@ -87,21 +114,17 @@ impl Facts {
     /// Learns from a plan that has run to its end, with its metrics. `streams` is the number of partitions of a
     /// stage in all its tasks together.
     pub(crate) fn learn(&self, plan: &Arc<dyn ExecutionPlan>, streams: usize) {
-        self.visit(plan, true, streams);
+        self.visit(plan, 0, true, streams);
     }
 
-    /// Learns from a subplan. `whole` says whether all its rows were read.
-    fn visit(&self, plan: &Arc<dyn ExecutionPlan>, whole: bool, streams: usize) -> Seen {
+    /// Learns from a subplan, which is `at` a place of the plan. `whole` says whether all its rows were read.
+    fn visit(&self, plan: &Arc<dyn ExecutionPlan>, at: u64, whole: bool, streams: usize) -> Seen {
         let whole_below = reads_all(plan.as_ref()) || (whole && fetch(plan.as_ref()).is_none());
         let mut inputs: Vec<Seen> = Vec::new();
-        for child in plan.children() {
-            // A join reads nothing of its right side where it has no row of its left side, in any partition.
-            let is_join = plan.is::<HashJoinExec>() || plan.is::<CrossJoinExec>();
-            let skips = is_join
-                && inputs
-                    .first()
-                    .is_some_and(|left| left.rows.is_none_or(|rows| rows < FEW_ROWS * streams as u64));
-            inputs.push(self.visit(child, whole_below && !skips, streams));
+        for (input, child) in plan.children().into_iter().enumerate() {
+            let skips = input > 0 && may_skip(plan.as_ref(), inputs.first(), streams);
+            let below = place(at, plan.as_ref(), input);
+            inputs.push(self.visit(child, below, whole_below && !skips, streams));
         }
         let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
         let identity = identity(plan.as_ref(), &identities, streams);
@@ -127,12 +150,10 @@ impl Facts {
                 self.lock().skew(identity, numbered(keys.iter()), skew);
             }
             if rows > 0 {
-                let cost = WireCost {
-                    row_bytes: bytes as f64 / rows as f64,
-                    row_seconds: seconds / rows as f64,
-                    slowest_row_seconds: slowest * f64::from(edges) / rows as f64,
-                };
-                self.lock().sent(identity, columns(plan.as_ref()), cost);
+                let row_bytes = bytes as f64 / rows as f64;
+                let (mean, slowest) = (seconds / rows as f64, slowest * f64::from(edges) / rows as f64);
+                let seconds = vec![(at, RowSeconds { mean, slowest })];
+                self.lock().sent(identity, columns(plan.as_ref()), Sent { row_bytes, seconds });
             }
             return Seen { identity, rows: input.rows };
         }
@@ -145,6 +166,24 @@ impl Facts {
         }
         let rows = rows.or_else(|| inputs.first().filter(|_| passed_on).and_then(|input| input.rows));
         Seen { identity, rows }
+    }
+}
+
+impl Sent {
+    /// Adds what a later run took. Times vary from run to run, bytes do not.
+    fn add(&mut self, later: Self) {
+        self.row_bytes = later.row_bytes;
+        for (place, RowSeconds { mean, slowest }) in later.seconds {
+            let known = self.seconds.iter().position(|(known, _)| *known == place);
+            let before = known.map(|known| self.seconds.remove(known).1);
+            let of = |before: Option<f64>, now: f64| before.map_or(now, |before| (before + now) / 2.0);
+            let seconds = RowSeconds {
+                mean: of(before.map(|before| before.mean), mean),
+                slowest: of(before.map(|before| before.slowest), slowest),
+            };
+            self.seconds.truncate(PLACES_MAX - 1);
+            self.seconds.insert(0, (place, seconds));
+        }
     }
 }
 
@@ -162,19 +201,13 @@ impl Store {
         self.facts.entry(identity).or_default()
     }
 
-    fn sent(&mut self, identity: u64, columns: u64, cost: WireCost) {
+    fn sent(&mut self, identity: u64, columns: u64, new: Sent) {
         let sent = &mut self.of(identity).sent;
         match sent.iter_mut().find(|(known, _)| *known == columns) {
-            // Times vary from run to run, bytes do not.
-            Some((_, known)) => {
-                let mean = |of: fn(&WireCost) -> f64| (of(known) + of(&cost)) / 2.0;
-                let row_seconds = mean(|cost| cost.row_seconds);
-                let slowest_row_seconds = mean(|cost| cost.slowest_row_seconds);
-                *known = WireCost { row_seconds, slowest_row_seconds, ..cost };
-            }
+            Some((_, known)) => known.add(new),
             None => {
                 sent.truncate(COLUMNS_MAX - 1);
-                sent.insert(0, (columns, cost));
+                sent.insert(0, (columns, new));
             }
         }
     }
@@ -185,6 +218,16 @@ impl Store {
         known.truncate(COLUMNS_MAX - 1);
         known.insert(0, (keys, skew));
     }
+}
+
+/// Whether an operator may have read nothing of its right side in some partition: a join does not where it has no row of its
+/// left side. If each partition has all rows of the left side, one is enough; otherwise a partition may have none of few.
+fn may_skip(plan: &dyn ExecutionPlan, left: Option<&Seen>, streams: usize) -> bool {
+    let join = plan.downcast_ref::<HashJoinExec>();
+    let has_all = plan.is::<CrossJoinExec>()
+        || join.is_some_and(|join| *join.partition_mode() == PartitionMode::CollectLeft);
+    let least = if has_all { 1 } else { FEW_ROWS * streams as u64 };
+    (has_all || join.is_some()) && left.is_some_and(|left| left.rows.is_none_or(|rows| rows < least))
 }
 
 /// How uneven the rows of readers are, which keys divide: the part of all rows with which the busiest exceeds an even
@@ -239,15 +282,32 @@ mod tests {
     #[test]
     fn a_bounded_number_of_operators_is_remembered() {
         let mut store = Store::default();
-        let cost = WireCost { row_bytes: 1.0, row_seconds: 1.0, slowest_row_seconds: 2.0 };
+        let at =
+            |place| Sent { row_bytes: 1.0, seconds: vec![(place, RowSeconds { mean: 1.0, slowest: 2.0 })] };
         for identity in 0..FACTS_MAX as u64 + 10 {
             store.of(identity).rows = Some(1.0);
-            (0..20).for_each(|columns| store.sent(identity, columns, cost));
+            (0..20).for_each(|columns| store.sent(identity, columns, at(0)));
+            (0..20).for_each(|place| store.sent(identity, 19, at(place)));
             (0..20).for_each(|keys| store.skew(identity, keys, 0.5));
         }
         assert_eq!((store.facts.len(), store.order.len()), (FACTS_MAX, FACTS_MAX));
         assert!(store.facts.values().all(|fact| fact.sent.len() == COLUMNS_MAX));
+        assert!(store.facts.values().all(|fact| fact.sent[0].1.seconds.len() == PLACES_MAX));
         assert!(store.facts.values().all(|fact| fact.skew.len() == COLUMNS_MAX));
         assert!(!store.facts.contains_key(&0) && store.facts.contains_key(&(FACTS_MAX as u64)));
+    }
+
+    #[test]
+    fn the_time_of_rows_is_known_by_where_they_are_received() {
+        let at = |place, mean| {
+            let seconds = RowSeconds { mean, slowest: 2.0 * mean };
+            Sent { row_bytes: mean, seconds: vec![(place, seconds)] }
+        };
+        let mut sent = at(1, 8.0);
+        for (place, mean) in [(2, 1.0), (1, 4.0), (2, 3.0)] {
+            sent.add(at(place, mean));
+        }
+        let seconds = |mean| RowSeconds { mean, slowest: 2.0 * mean };
+        assert_eq!(sent, Sent { row_bytes: 3.0, seconds: vec![(2, seconds(2.0)), (1, seconds(6.0))] });
     }
 }

@@ -10,7 +10,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion_distributed::DistributedLeafExec;
+use datafusion_distributed::{DistributedLeafExec, NetworkBoundaryExt as _};
 
 use crate::cluster::shard::ShardScanExec;
 
@@ -56,6 +56,15 @@ pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64], streams: usize)
         return *input;
     }
     hash((plan.name(), unnumbered(&displayable(plan).one_line().to_string()), inputs))
+}
+
+/// A number for the place of an operator's input in a plan, from that of the operator: the operators above it that compute
+/// something, and the borders of stages. The root has 0.
+pub(super) fn place(above: u64, plan: &dyn ExecutionPlan, input: usize) -> u64 {
+    if keeps_rows(plan) && plan.as_network_boundary().is_none() {
+        return above;
+    }
+    hash((above, plan.name(), input))
 }
 
 /// Whether an operator gives the rows of its input.
