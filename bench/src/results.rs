@@ -104,6 +104,12 @@ impl Results {
         distinct(self.runs.iter().map(|run| run.place.values.as_slice()))
     }
 
+    /// Values of the first two dimensions, each pair once.
+    pub(crate) fn courses(&self) -> Vec<[String; 2]> {
+        let first = self.runs.iter().filter_map(|run| run.place.values.first_chunk::<2>());
+        distinct(first).into_iter().cloned().collect()
+    }
+
     /// Values of a dimension, each once.
     pub(crate) fn values(&self, dimension: usize) -> Vec<&str> {
         distinct(self.runs.iter().filter_map(|run| Some(run.place.values.get(dimension)?.as_str())))

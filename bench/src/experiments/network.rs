@@ -180,7 +180,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             }
         }
     }
-    for (link, direction) in courses(&results) {
+    for [link, direction] in results.courses() {
         for figure in figures(&rows(&results, &link, &direction))? {
             if let Some((_, shows)) = PLOTS.iter().find(|(file, _)| *file == figure.file) {
                 plots.push((figure.svg, format!("{shows}, {link}, {direction}")));
@@ -216,18 +216,6 @@ fn notes(results: &Results) -> String {
     results.values(0).iter().filter_map(note).collect::<Vec<_>>().join("; ")
 }
 
-/// The links and directions that were measured.
-fn courses(results: &Results) -> Vec<(String, String)> {
-    let mut courses = Vec::new();
-    for place in results.places() {
-        let course = (place[0].clone(), place[1].clone());
-        if !courses.contains(&course) {
-            courses.push(course);
-        }
-    }
-    courses
-}
-
 /// The rows of a link and a direction.
 fn rows(results: &Results, link: &str, direction: &str) -> Vec<Row> {
     let places = results.places().into_iter().filter(|place| place[0] == link && place[1] == direction);
@@ -240,8 +228,7 @@ fn rows(results: &Results, link: &str, direction: &str) -> Vec<Row> {
 }
 
 fn plateaus(results: &Results) -> String {
-    let courses: Vec<String> =
-        courses(results).iter().map(|(link, direction)| format!("{link}, {direction}")).collect();
+    let courses: Vec<String> = results.courses().iter().map(|course| course.join(", ")).collect();
     let columns =
         ["connections", "up to", "message bytes", "MB/s", "best MB/s", "failed connections, of all pairs"];
     let cell = |course: &str, column: &str| {

@@ -231,7 +231,7 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
 
 /// The mean errors of all edges.
 fn predictions(results: &Results) -> String {
-    let courses = courses(results);
+    let courses = results.courses();
     let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
     let columns = EDGE_FIGURES.map(|figure| figure.name);
     let cell = |row: &str, column: &str| {
@@ -265,26 +265,13 @@ fn predictions(results: &Results) -> String {
     )
 }
 
-/// Links and storages that were measured.
-fn courses(results: &Results) -> Vec<[String; 2]> {
-    let mut courses: Vec<[String; 2]> = Vec::new();
-    for place in results.places() {
-        if let [link, storage, _] = place
-            && !courses.iter().any(|[l, s]| l == link && s == storage)
-        {
-            courses.push([link.clone(), storage.clone()]);
-        }
-    }
-    courses
-}
-
 fn place(course: &[String; 2], query: &str) -> [String; 3] {
     [course[0].clone(), course[1].clone(), query.to_owned()]
 }
 
 /// The table over all queries together.
 fn totals(results: &Results) -> String {
-    let courses = courses(results);
+    let courses = results.courses();
     let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
     let columns = [
         "Lightship, seconds",
@@ -319,7 +306,7 @@ fn totals(results: &Results) -> String {
 
 /// The table that compares this build with an earlier one; empty if no earlier build was measured.
 fn against_before(results: &Results) -> String {
-    let courses = courses(results);
+    let courses = results.courses();
     let measured = |course: &&[String; 2]| !results.total(*course, BEFORE, 0).median.is_nan();
     let names: Vec<String> = courses.iter().filter(measured).map(|course| course.join(", ")).collect();
     if names.is_empty() {
@@ -354,7 +341,7 @@ fn against_before(results: &Results) -> String {
 }
 
 fn ratios(results: &Results) -> String {
-    let courses = courses(results);
+    let courses = results.courses();
     let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
     let cell = |query: &str, column: &str| {
         let course = courses.iter().find(|course| course.join(", ") == column);
@@ -371,7 +358,7 @@ fn ratios(results: &Results) -> String {
 }
 
 fn plot(results: &Results) -> Result<String> {
-    let panels = courses(results).into_iter().map(|course| {
+    let panels = results.courses().into_iter().map(|course| {
         let row = |query: &&str| {
             let of = |wire: &&str| ((*wire).to_owned(), results.summary(&place(&course, query), wire, 0));
             (format!("query {query}"), WIRES.iter().map(of).collect())

@@ -47,14 +47,13 @@ struct Fact {
 #[derive(Debug, Clone, PartialEq)]
 struct Sent {
     row_bytes: f64,
-    /// By the [`place`] where they are received, the last one first. Rows that a sort reads take the time of the link, rows
-    /// that wait for another input take that of the input.
+    /// By the [`place`] where they are received, the last one first: rows take longer where they wait for another input.
     seconds: Vec<(u64, RowSeconds)>,
 }
 
 /// The time of the edges between two stages, for a row of an average edge: that of the last run, and half as much of each
 /// before.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct RowSeconds {
     /// Of an average edge, from the request of its rows to their end.
     mean: f64,
@@ -89,8 +88,8 @@ impl Facts {
         let columns = columns(plan);
         let known = self.lock();
         let (_, sent) = known.facts.get(&identity)?.sent.iter().find(|(known, _)| *known == columns)?;
-        let here = sent.seconds.iter().find(|(known, _)| *known == place).or(sent.seconds.first());
-        let seconds = here.map_or_else(RowSeconds::default, |(_, seconds)| *seconds);
+        let here = sent.seconds.iter().find(|(known, _)| *known == place);
+        let (_, seconds) = here.or(sent.seconds.first())?;
         Some(WireCost {
             row_bytes: sent.row_bytes,
             row_seconds: seconds.mean,
