@@ -194,7 +194,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "`lightship netbench sweep` between two hosts of the lab, over plain TCP: 11 numbers of connections and 13 message \
              sizes, each for {SECONDS} s of latency and {SECONDS} s of load. Throughput is counted at the receiver, by its clock. \
-             Both ways: the server sends as much as it can over the same connections at the same time. Latency is that of one message \
+             Both ways: the server sends as much as it can over the same connections at the same time; the plots show the throughput from \
+             the client to the server. Latency is that of one message \
              at a time on each connection; loaded latency that of one more connection, while all others are saturated. \
              Both hosts share the two processors of this machine. {}.",
             notes(&results)

@@ -180,7 +180,7 @@ fn measure(
 }
 
 /// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, as a part of what
-/// was measured; the errors of their bytes and rows together, as parts of all bytes and rows, since an edge can have none;
+/// was measured; the errors of their bytes and rows together, as parts of the query's bytes and rows, since an edge can have none;
 /// the mean error of the time of the slowest edge between two stages.
 fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
     let (_, rows) = cluster.query(host, &format!("explain analyze {sql}"))?;
@@ -257,8 +257,8 @@ fn predictions(results: &Results) -> String {
     format!(
         "### Predictions\n\nEach query is explained with what was measured in the rounds before, then run. For all edges (the \
          rows from one node's task to another's) that take at least 10 ms and whose bytes are known from a run \
-         before: the mean error of the predicted time, as a part of what was measured, and the errors of all bytes and rows \
-         together, as parts of their sums. The time is that from the \
+         before: the mean error of the predicted time, as a part of what was measured, and the sums of the errors of bytes and of rows in \
+         a query, as parts of its bytes and rows (the mean of queries, by their numbers of edges). The time is that from the \
          request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge is that between two \
          stages, for which the second waits.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
 use datafusion::arrow::compute::concat_batches;
-use lightship_engine::{ClusterConfig, Engine, EngineConfig, Explained, Strategy};
+use lightship_engine::{ClusterConfig, Engine, EngineConfig, ExpectedEdge, Explained, Strategy};
 use lightship_testkit::results::{Order, difference};
 
 use crate::cluster::{explained, three};
@@ -80,26 +80,28 @@ async fn the_time_of_edges_is_expected_from_queries_that_read_them_alike() {
     let join = "from lineitem join orders on l_orderkey = o_orderkey where l_comment like '%the%'";
     let rows = format!("select l_orderkey, o_orderpriority {join}");
     let groups = format!("select o_orderpriority, count(l_orderkey) {join} group by o_orderpriority");
-    let seconds = |plan: &Explained| -> Vec<_> {
-        let edges = plan.expected_edges.iter().filter(|edge| edge.seconds > edge.link_seconds);
-        edges.map(|edge| (edge.from_stage, edge.to_stage, edge.seconds)).collect()
-    };
     for _ in 0..8 {
         // Which side of a join is read first depends on the rows that the first run gave.
-        for _ in 0..2 {
-            explain(&nodes[0], &format!("explain analyze {rows}")).await;
-        }
+        explain(&nodes[0], &format!("explain analyze {rows}")).await;
+        let ran = explain(&nodes[0], &format!("explain analyze {rows}")).await;
         let before = explain(&nodes[0], &format!("explain {rows}")).await;
         // It sends the same rows to the join, for another query.
         let other = explain(&nodes[0], &format!("explain {groups}")).await;
         assert!(other.expected_edges.iter().any(|edge| edge.is_known), "{other:#?}");
         explain(&nodes[0], &format!("explain analyze {groups}")).await;
         let after = explain(&nodes[0], &format!("explain {rows}")).await;
-        if ways(&before) == ways(&after) {
-            assert!(!seconds(&before).is_empty(), "{before:#?}");
-            assert_eq!(seconds(&before), seconds(&after));
-            return;
+        if ways(&ran) != ways(&before) || ways(&before) != ways(&after) {
+            continue;
         }
+        // No edge is expected to take less than its link does, which may have been measured in the meantime.
+        let of_rows = |edge: &ExpectedEdge| edge.seconds > 2.0 * edge.link_seconds;
+        let edges = before.expected_edges.iter().zip(&after.expected_edges);
+        let compared: Vec<_> = edges.filter(|(before, after)| of_rows(before) && of_rows(after)).collect();
+        assert!(!compared.is_empty(), "{before:#?}");
+        for (before, after) in compared {
+            assert_eq!(before.seconds, after.seconds, "{before:?} {after:?}");
+        }
+        return;
     }
     panic!("the plan changed after each run of {groups}");
 }
@@ -262,6 +264,10 @@ async fn nothing_is_learned_from_rows_that_a_limit_left_out() {
         format!("select count(*) from (select l_orderkey {join} limit 3) as few"),
         // No row of the left side is found, so that the right side is not read.
         "select count(*) from nation join lineitem on n_nationkey = l_orderkey where n_name = 'NOWHERE'"
+            .into(),
+        // Nor if all keys of the left side are NULL.
+        "select count(*) from (select nullif(n_nationkey, 7) as key from nation where n_nationkey = 7) as one \
+         join lineitem on key = l_orderkey where l_comment like '%e%'"
             .into(),
     ] {
         explain(&nodes[0], &format!("explain analyze {limited}")).await;

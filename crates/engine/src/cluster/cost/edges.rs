@@ -60,16 +60,20 @@ impl Prediction<'_> {
             && let Stage::Local(input) = boundary.input_stage()
         {
             let from = route::nodes(&input.plan, input.tasks, self.snapshot)?;
-            let below = self.explore(&input.plan, place(at, plan.as_ref(), 0), (input.num, &from), edges)?;
+            let at = place(at, plan.as_ref(), &[]);
+            let below = self.explore(&input.plan, at, (input.num, &from), edges)?;
             let sent = self.facts.sent(below.identity, plan.as_ref(), at);
             self.of_boundary(plan, (input.num, &from), (stage, nodes), &below.estimate, sent, edges);
             return Ok(below);
         }
         let mut inputs = Vec::new();
-        for (input, child) in plan.children().into_iter().enumerate() {
-            inputs.push(self.explore(child, place(at, plan.as_ref(), input), (stage, nodes), edges)?);
+        let mut identities = Vec::new();
+        for child in plan.children() {
+            let below = place(at, plan.as_ref(), &identities);
+            let input = self.explore(child, below, (stage, nodes), edges)?;
+            identities.push(input.identity);
+            inputs.push(input);
         }
-        let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
         let streams = nodes.len() * self.partitions;
         let identity = identity(plan.as_ref(), &identities, self.snapshot.nodes.len() * self.partitions);
         let is_same = keeps_rows(plan.as_ref())

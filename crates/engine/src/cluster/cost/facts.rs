@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMode};
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::NetworkBoundaryExt;
 
@@ -119,15 +120,17 @@ impl Facts {
     /// Learns from a subplan, which is `at` a place of the plan. `whole` says whether all its rows were read.
     fn visit(&self, plan: &Arc<dyn ExecutionPlan>, at: u64, whole: bool, streams: usize) -> Seen {
         let whole_below = reads_all(plan.as_ref()) || (whole && fetch(plan.as_ref()).is_none());
-        let mut inputs: Vec<Seen> = Vec::new();
-        for (input, child) in plan.children().into_iter().enumerate() {
-            let skips = input > 0 && may_skip(plan.as_ref(), inputs.first(), streams);
-            let below = place(at, plan.as_ref(), input);
-            inputs.push(self.visit(child, below, whole_below && !skips, streams));
-        }
-        let identities: Vec<u64> = inputs.iter().map(|input| input.identity).collect();
-        let identity = identity(plan.as_ref(), &identities, streams);
         let metrics = plan.metrics().unwrap_or_default();
+        let mut inputs: Vec<Seen> = Vec::new();
+        let mut identities = Vec::new();
+        for child in plan.children() {
+            let skips = inputs.first().is_some_and(|left| may_skip(plan.as_ref(), &metrics, left, streams));
+            let below = place(at, plan.as_ref(), &identities);
+            let input = self.visit(child, below, whole_below && !skips, streams);
+            identities.push(input.identity);
+            inputs.push(input);
+        }
+        let identity = identity(plan.as_ref(), &identities, streams);
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
             let (mut rows, mut bytes, mut edges) = (0, 0, 0);
             let (mut seconds, mut slowest) = (0.0, 0.0_f64);
@@ -151,7 +154,7 @@ impl Facts {
             if rows > 0 {
                 let row_bytes = bytes as f64 / rows as f64;
                 let (mean, slowest) = (seconds / rows as f64, slowest * f64::from(edges) / rows as f64);
-                let seconds = vec![(at, RowSeconds { mean, slowest })];
+                let seconds = vec![(place(at, plan.as_ref(), &[]), RowSeconds { mean, slowest })];
                 self.lock().sent(identity, columns(plan.as_ref()), Sent { row_bytes, seconds });
             }
             return Seen { identity, rows: input.rows };
@@ -220,13 +223,18 @@ impl Store {
 }
 
 /// Whether an operator may have read nothing of its right side in some partition: a join does not where it has no row of its
-/// left side. If each partition has all rows of the left side, one is enough; otherwise a partition may have none of few.
-fn may_skip(plan: &dyn ExecutionPlan, left: Option<&Seen>, streams: usize) -> bool {
-    let join = plan.downcast_ref::<HashJoinExec>();
-    let has_all = plan.is::<CrossJoinExec>()
-        || join.is_some_and(|join| *join.partition_mode() == PartitionMode::CollectLeft);
-    let least = if has_all { 1 } else { FEW_ROWS * streams as u64 };
-    (has_all || join.is_some()) && left.is_some_and(|left| left.rows.is_none_or(|rows| rows < least))
+/// left side, or only rows whose keys are NULL.
+fn may_skip(plan: &dyn ExecutionPlan, metrics: &MetricsSet, left: &Seen, streams: usize) -> bool {
+    let fewer_than = |least: u64| left.rows.is_none_or(|rows| rows < least);
+    if plan.is::<CrossJoinExec>() {
+        // Each partition has all rows of the left side.
+        return fewer_than(1);
+    }
+    let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return false };
+    let read = metrics.sum_by_name("input_rows").map_or(0, |rows| rows.as_usize());
+    // Each partition has all rows of the left side, and reads the right side if one does; or each has a part of them.
+    let has_all = *join.partition_mode() == PartitionMode::CollectLeft;
+    read == 0 || (!has_all && fewer_than(FEW_ROWS * streams as u64))
 }
 
 /// How uneven the rows of readers are, which keys divide: the part of all rows with which the busiest exceeds an even

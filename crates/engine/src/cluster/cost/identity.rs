@@ -59,12 +59,12 @@ pub(crate) fn identity(plan: &dyn ExecutionPlan, inputs: &[u64], streams: usize)
 }
 
 /// A number for the place of an operator's input in a plan, from that of the operator: the operators above it that compute
-/// something, and the borders of stages. The root has 0.
-pub(super) fn place(above: u64, plan: &dyn ExecutionPlan, input: usize) -> u64 {
+/// something, with those of their inputs that are read before, and the borders of stages. The root has 0.
+pub(super) fn place(above: u64, plan: &dyn ExecutionPlan, inputs_before: &[u64]) -> u64 {
     if keeps_rows(plan) && plan.as_network_boundary().is_none() {
         return above;
     }
-    hash((above, plan.name(), input))
+    hash((above, plan.name(), inputs_before))
 }
 
 /// Whether an operator gives the rows of its input.
