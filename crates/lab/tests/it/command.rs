@@ -196,5 +196,6 @@ fn verify_prints_one_json_object_per_line() {
     assert_eq!(lines.len(), 2, "{stdout}");
     assert_eq!(lines[0]["measured"]["link"], "local");
     assert_eq!(lines[1]["asked"]["mbit_per_s"], 50.0);
-    assert!(lines[1]["measured"]["mbit_per_s"]["a_to_b"].as_f64().unwrap() < 55.0);
+    let mbit_per_s = lines[1]["measured"]["mbit_per_s"]["a_to_b"].as_f64().unwrap();
+    assert!(mbit_per_s < 55.0, "{mbit_per_s}");
 }
