@@ -1,4 +1,5 @@
-//! Compares the figures in the hand-written text of the pages of results with the tables that they come from.
+//! Compares the figures in the hand-written text of the pages of results, of the README and of the guide with the tables that
+//! they come from.
 //!
 //! A figure has a mark behind it, which readers of the page do not see:
 //!
@@ -25,23 +26,27 @@ const END: &str = " -->";
 ///
 /// # Errors
 /// When the folder or a page can't be read.
-pub(crate) fn check(folder: &Path, found: &mut Vec<String>) -> std::io::Result<usize> {
-    let mut tables = Tables { folder: folder.to_path_buf(), read: BTreeMap::new() };
-    let mut pages: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+pub(crate) fn check(root: &Path, found: &mut Vec<String>) -> std::io::Result<usize> {
+    let mut tables = Tables { folder: root.join("docs/results"), read: BTreeMap::new() };
+    let mut pages = vec![root.join("README.md")];
+    for folder in ["docs/results", "docs/guide"] {
+        for entry in std::fs::read_dir(root.join(folder))? {
+            pages.push(entry?.path());
+        }
+    }
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     pages.sort();
     let mut count = 0;
     for page in pages {
         let text = std::fs::read_to_string(&page)?;
-        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = page.strip_prefix(root).unwrap_or(&page).display();
         for (number, line) in text.lines().enumerate() {
             for mark in marks(line) {
                 count += 1;
                 if let Err(error) =
                     mark.and_then(|(figure, expression)| compare(figure, expression, &mut tables))
                 {
-                    found.push(format!("docs/results/{name}:{}: {error}", number + 1));
+                    found.push(format!("{name}:{}: {error}", number + 1));
                 }
             }
         }

@@ -94,7 +94,7 @@ pub(crate) fn tidy() -> Result<()> {
     let mut found = Vec::new();
     dependencies(&root, &mut found)?;
     files(&root, &mut found)?;
-    let figures = crate::figures::check(&root.join("docs/results"), &mut found)?;
+    let figures = crate::figures::check(&root, &mut found)?;
     if found.is_empty() {
         println!("tidy; {figures} figures agree with their data");
         return Ok(());

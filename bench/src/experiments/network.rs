@@ -156,8 +156,9 @@ fn row(connections: u32, message_bytes: u32, values: &[f64]) -> Row {
 }
 
 /// Where the sweeps keep their rows, so that an interrupted one continues.
-fn folder(link: &str, direction: &str) -> PathBuf {
-    places::data().join(NAME).join(format!("{link}-{}", direction.replace(' ', "-")))
+fn folder(quick: bool, link: &str, direction: &str) -> PathBuf {
+    let data = if quick { places::quick() } else { places::data() };
+    data.join(NAME).join(format!("{link}-{}", direction.replace(' ', "-")))
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
@@ -170,7 +171,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for link in links {
         let hosts = LinkedHosts::open(&lab, &link)?;
         for direction in DIRECTIONS {
-            let folder = folder(&link, direction);
+            let folder = folder(settings.quick, &link, direction);
             for row in sweep(&hosts, settings.quick, direction == "both ways", &folder)? {
                 let (connections, bytes) = (row.cell.connections, row.cell.message_bytes);
                 let of = [link.clone(), direction.into(), connections.to_string(), bytes.to_string()];
@@ -194,8 +195,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "`lightship netbench sweep` between two hosts of the lab, over plain TCP: 11 numbers of connections and 13 message \
              sizes, each for {SECONDS} s of latency and {SECONDS} s of load. Throughput is counted at the receiver, by its clock. \
-             Both ways: the server sends as much as it can over the same connections at the same time; the plots show the throughput from \
-             the client to the server. Latency is that of one message \
+             Both ways: the server sends as much as it can over the same connections at the same time, which counts as it arrives, read or not; \
+             the plots show the throughput from the client to the server. Latency is that of one message \
              at a time on each connection; loaded latency that of one more connection, while all others are saturated. \
              Both hosts share the two processors of this machine. {}.",
             notes(&results)
@@ -248,7 +249,7 @@ fn plateaus(results: &Results) -> String {
     };
     format!(
         "### The plateau\n\nThe fewest connections, with them the smallest message, and the most connections, within 5% of the best \
-         throughput. After `sweep --keep`, `lightship node` takes the most, at most 512, as its default for `--connections-between-nodes`: \
+         throughput. That is the second best number of connections, because a link may let a burst pass. After `sweep --keep`, `lightship node` takes the most, at most 512, as its default for `--connections-between-nodes`: \
          with fewer, rows are forwarded for nothing, with more, all are slower.\n\n{}",
         tables::grid("link, direction", &courses, &columns, cell)
     )

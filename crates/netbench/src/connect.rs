@@ -1,7 +1,7 @@
 //! Connections of a client, for pings (one message at a time, echoed) and floods (messages without answers).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use futures::stream::{self, StreamExt};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use crate::connection::{BUFFER_BYTES, UNSENT_BYTES_MAX, buffer};
 use crate::error::ConnectionError;
+use crate::returned::ReturnedBytes;
 use crate::wire::{
     ANSWER_BYTES, Mode, READING_BYTES, Reading, ReceivedCount, RequestHeader, TALLY_BYTES, parse_answer,
 };
@@ -87,8 +87,16 @@ impl ClientConnection {
 
     /// Turns it into a connection for a flood of messages. `returned` counts what the server sends meanwhile, if the
     /// connection is for both ways.
-    pub(crate) fn flooding(self, message_bytes: u32, returned: Option<Arc<AtomicU64>>) -> FloodConnection {
-        FloodConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, returned }
+    pub(crate) fn flooding(
+        self,
+        message_bytes: u32,
+        returned: Option<Arc<ReturnedBytes>>,
+    ) -> FloodConnection {
+        let stream = Arc::new(self.stream);
+        if let Some(returned) = &returned {
+            returned.watch(&stream);
+        }
+        FloodConnection { stream, buffer: buffer(message_bytes), message_bytes, returned }
     }
 
     /// Receives what the server sends, and counts the bytes in `counted`, until it fails or is dropped.
@@ -106,8 +114,8 @@ impl ClientConnection {
 
     /// Closes it, and waits until the server has closed it too, so that the next connection can take
     /// its place.
-    pub(crate) async fn close(mut self) {
-        close(&mut self.stream).await;
+    pub(crate) async fn close(self) {
+        close(&self.stream).await;
     }
 
     /// Asks the server for the progress of a run.
@@ -122,11 +130,11 @@ impl ClientConnection {
     }
 }
 
-async fn close(stream: &mut TcpStream) {
+async fn close(stream: &TcpStream) {
     let closed = async {
-        stream.shutdown().await?;
+        shut_down(stream)?;
         let mut rest = [0; 64];
-        while stream.read(&mut rest).await? > 0 {}
+        while read_some(stream, &mut rest).await? > 0 {}
         io::Result::Ok(())
     };
     // Errors don't matter any more.
@@ -143,8 +151,8 @@ pub(crate) struct PingConnection {
 
 impl PingConnection {
     /// As [`ClientConnection::close`].
-    pub(crate) async fn close(mut self) {
-        close(&mut self.stream).await;
+    pub(crate) async fn close(self) {
+        close(&self.stream).await;
     }
 
     /// Sends a message, and waits for the whole answer.
@@ -180,57 +188,77 @@ impl PingConnection {
 
 /// A connection with messages that get no answer.
 pub(crate) struct FloodConnection {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     buffer: Vec<u8>,
     message_bytes: u32,
-    returned: Option<Arc<AtomicU64>>,
+    returned: Option<Arc<ReturnedBytes>>,
 }
 
 impl FloodConnection {
     /// Sends messages, with a pause after each, until `stop` or a fault. Then checks that the server received as much
     /// as was sent. Returns what it received.
     pub(crate) async fn pour(
-        mut self,
+        self,
         delay: Duration,
         stop: impl Future<Output = ()>,
     ) -> Result<ReceivedCount, ConnectionError> {
         let mut sent = 0;
         let size = self.message_bytes;
-        SockRef::from(&self.stream)
-            .set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
-            .map_err(ConnectionError::Broke)?;
-        let (mut read, mut write) = self.stream.split();
+        let stream = &*self.stream;
+        SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX).map_err(ConnectionError::Broke)?;
         let buffer = &self.buffer;
         let sending = async {
             tokio::select! {
                 // Check this first, because the flood may always be ready to send.
                 biased;
-                () = stop => patient(write.shutdown()).await,
-                fault = flood(&mut write, buffer, size, delay, &mut sent) => Err(fault),
+                () = stop => shut_down(stream).map_err(ConnectionError::Broke),
+                fault = flood(stream, buffer, size, delay, &mut sent) => Err(fault),
             }
         };
         let tally = match &self.returned {
             None => {
                 sending.await?;
-                patient(async {
-                    let mut bytes = [0; TALLY_BYTES];
-                    read.read_exact(&mut bytes).await?;
-                    Ok(bytes)
-                })
-                .await?
+                returning(stream, &ReturnedBytes::default()).await?
             }
-            Some(returned) => tokio::try_join!(sending, returning(&mut read, returned))?.1,
+            Some(returned) => tokio::try_join!(sending, returning(stream, returned))?.1,
         };
-        close(&mut self.stream).await;
+        close(stream).await;
         let tally = ReceivedCount::parse(&tally);
         let expected = ReceivedCount { bytes: sent, messages: sent / u64::from(size) };
         if tally == expected { Ok(tally) } else { Err(ConnectionError::Short { sent, arrived: tally.bytes }) }
     }
 }
 
+/// Tells the server that nothing more follows.
+fn shut_down(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).shutdown(Shutdown::Write)
+}
+
+/// Reads what there is, at least a byte. 0 at the end.
+async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+    }
+}
+
+/// Writes as much as there is room for, at least a byte.
+async fn write_some(stream: &TcpStream, buffer: &[u8]) -> io::Result<usize> {
+    loop {
+        stream.writable().await?;
+        match stream.try_write(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return written,
+        }
+    }
+}
+
 /// Sends messages, with a pause after each, until it fails or is dropped.
 async fn flood(
-    write: &mut WriteHalf<'_>,
+    stream: &TcpStream,
     buffer: &[u8],
     message_bytes: u32,
     delay: Duration,
@@ -241,7 +269,7 @@ async fn flood(
         let mut left = message_bytes as usize;
         while left > 0 {
             let part = left.min(buffer.len());
-            match write.write(&buffer[..part]).await {
+            match write_some(stream, &buffer[..part]).await {
                 Ok(count) => (left, *sent, turn) = (left - count, *sent + count as u64, turn + count),
                 Err(error) => return ConnectionError::Broke(error),
             }
@@ -258,17 +286,17 @@ async fn flood(
 
 /// Counts what the server sends until it ends. Returns the last bytes, which are its tally.
 async fn returning(
-    read: &mut ReadHalf<'_>,
-    returned: &AtomicU64,
+    stream: &TcpStream,
+    returned: &ReturnedBytes,
 ) -> Result<[u8; TALLY_BYTES], ConnectionError> {
     let (mut buffer, mut last) = (vec![0; BUFFER_BYTES], Vec::with_capacity(2 * TALLY_BYTES));
     loop {
-        let count = patient(read.read(&mut buffer)).await?;
+        let count = patient(read_some(stream, &mut buffer)).await?;
         if count == 0 {
             let tally: Result<[u8; TALLY_BYTES], _> = last.try_into();
             return tally.map_err(|_| ConnectionError::HungUp);
         }
-        returned.fetch_add(count as u64, Ordering::Relaxed);
+        returned.add(count);
         last.extend_from_slice(&buffer[count.saturating_sub(TALLY_BYTES)..count]);
         last.drain(..last.len().saturating_sub(TALLY_BYTES));
         tokio::task::yield_now().await;

@@ -41,6 +41,7 @@ mod host;
 mod limits;
 mod link;
 mod outcome;
+mod returned;
 mod row;
 mod run;
 mod server;

@@ -1,7 +1,6 @@
 //! Measures one cell: a number of connections and a message size.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -13,6 +12,7 @@ use crate::connect::{ClientConnection, FloodConnection, PingConnection};
 use crate::cpu::{Cpu, EVERY, Meter, Sampler, open_files_max};
 use crate::error::ConnectionError;
 use crate::host::Target;
+use crate::returned::ReturnedBytes;
 use crate::row::{Cell, Row, Settings};
 use crate::stats::{Latency, Recorder};
 use crate::wire::{BEGIN, END, Mode, Reading, ReceivedCount};
@@ -160,7 +160,7 @@ pub(crate) async fn pings(
 pub(crate) struct Flood {
     latency: Option<Latency>,
     pub(crate) bytes_per_second: Option<f64>,
-    /// What the servers sent meanwhile, counted by this host.
+    /// What arrived from the servers meanwhile, counted by this host.
     returned_bytes_per_second: Option<f64>,
     bytes: u64,
     client_cpu: Cpu,
@@ -198,7 +198,7 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
     let wanted = dealt.flatten().collect();
     let mode = if settings.both_ways { Mode::Both } else { Mode::Swallow };
     let opened = ClientConnection::all(wanted, mode, cell.message_bytes, settings.nodelay).await;
-    let returned = settings.both_ways.then(Arc::<AtomicU64>::default);
+    let returned = settings.both_ways.then(Arc::<ReturnedBytes>::default);
     ended.failures.count = cell.connections.saturating_sub(u32::try_from(opened.len()).unwrap_or(u32::MAX));
 
     let (stop, stopped) = watch::channel(false);
@@ -220,8 +220,8 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
 
     let recorder = Arc::new(Recorder::new());
     let before = readings(&mut controls, BEGIN).await;
-    let returned_of = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
-    let (began, returned_before) = (Instant::now(), returned.as_ref().map(returned_of));
+    let returned_now = || Some((Instant::now(), returned.as_ref()?.arrived()));
+    let returned_before = returned_now();
     let span = Span::after(Duration::ZERO, settings.length());
     let mut probing = JoinSet::new();
     // A failed probe leaves the loaded latency unknown. It does not count as a failed connection.
@@ -232,11 +232,13 @@ pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, m
         () = ended.all(&mut tasks) => {}
         cpu = sampled(meter, span.to) => flood.client_cpu = cpu,
     }
-    let returned_after = returned.as_ref().map(returned_of);
-    let seconds = began.elapsed().as_secs_f64();
+    let returned_after = returned_now();
     let after = readings(&mut controls, END).await;
-    let moved = returned_before.zip(returned_after).map(|(before, after)| after - before);
-    flood.returned_bytes_per_second = moved.map(|bytes| bytes as f64 / seconds);
+    flood.returned_bytes_per_second =
+        returned_before.zip(returned_after).map(|((began, before), (ended, after))| {
+            // A connection that has failed takes what it had not read with it.
+            after.saturating_sub(before) as f64 / ended.duration_since(began).as_secs_f64()
+        });
     // Keep the load on until the last probes have returned.
     let mut probed = TaskResults::none();
     tokio::select! {
