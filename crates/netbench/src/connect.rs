@@ -23,6 +23,8 @@ use crate::wire::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for an answer. Long, because thousands of large messages may share a link.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Writes of a flood before others have a turn.
+const WRITES_MAX: u32 = 128;
 /// Connections opened concurrently. More than fit into a server's backlog would have to wait for the
 /// system to retry.
 const AT_ONCE: usize = 64;
@@ -264,7 +266,7 @@ async fn flood(
     delay: Duration,
     sent: &mut u64,
 ) -> ConnectionError {
-    let mut turn = 0;
+    let (mut turn, mut writes) = (0, 0);
     loop {
         let mut left = message_bytes as usize;
         while left > 0 {
@@ -273,8 +275,9 @@ async fn flood(
                 Ok(count) => (left, *sent, turn) = (left - count, *sent + count as u64, turn + count),
                 Err(error) => return ConnectionError::Broke(error),
             }
-            if turn >= BUFFER_BYTES {
-                turn = 0;
+            writes += 1;
+            if turn >= BUFFER_BYTES || writes == WRITES_MAX {
+                (turn, writes) = (0, 0);
                 tokio::task::yield_now().await;
             }
         }

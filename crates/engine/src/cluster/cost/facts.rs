@@ -8,9 +8,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
-use datafusion_distributed::NetworkBoundaryExt;
+use datafusion_distributed::{DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, NetworkBoundaryExt};
 
-use super::identity::{fetch, hash, identity, place, reads_all, unnumbered};
+use super::identity::{fetch, hash, identity, place, reads_all, reads_all_first, unnumbered};
 use crate::cluster::explain::{by_edge, by_task};
 
 /// Operators that are remembered; the oldest are forgotten first.
@@ -119,12 +119,21 @@ impl Facts {
 
     /// Learns from a subplan, which is `at` a place of the plan. `whole` says whether all its rows were read.
     fn visit(&self, plan: &Arc<dyn ExecutionPlan>, at: u64, whole: bool, streams: usize) -> Seen {
-        let whole_below = reads_all(plan.as_ref()) || (whole && fetch(plan.as_ref()).is_none());
         let metrics = plan.metrics().unwrap_or_default();
+        let tasks = by_task(&metrics);
+        let is_measured = tasks.values().any(|task| task.has_rows);
+        let rows = is_measured.then(|| tasks.values().map(|task| task.rows).sum::<u64>());
+        // A limit that was not reached has left out nothing.
+        let ends_early = |most: usize| rows.is_none_or(|rows| rows >= most as u64);
+        let whole_below = match whole {
+            true => reads_all(plan.as_ref()) || !fetch(plan.as_ref()).is_some_and(ends_early),
+            // An operator that nobody has asked for rows has read nothing, or has been stopped.
+            false => reads_all_first(plan.as_ref()) && rows.is_some_and(|rows| rows > 0),
+        };
         let mut inputs: Vec<Seen> = Vec::new();
         let mut identities = Vec::new();
         for child in plan.children() {
-            let skips = inputs.first().is_some_and(|left| may_skip(plan.as_ref(), &metrics, left, streams));
+            let skips = inputs.first().is_some_and(|left| may_skip(plan.as_ref(), &metrics, left));
             let below = place(at, plan.as_ref(), &identities);
             let input = self.visit(child, below, whole_below && !skips, streams);
             identities.push(input.identity);
@@ -134,6 +143,7 @@ impl Facts {
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
             let (mut rows, mut bytes, mut edges) = (0, 0, 0);
             let (mut seconds, mut slowest) = (0.0, 0.0_f64);
+            let mut are_whole = whole;
             let mut by_reader = BTreeMap::<usize, u64>::new();
             for ((reader, _), edge) in by_edge(&metrics) {
                 *by_reader.entry(reader).or_default() += edge.rows;
@@ -143,10 +153,12 @@ impl Facts {
                     edges += 1;
                     seconds += took;
                     slowest = slowest.max(took);
+                } else {
+                    are_whole = false;
                 }
             }
             if let Partitioning::Hash(keys, _) = plan.output_partitioning()
-                && whole
+                && are_whole
                 && let Some(skew) = skew_of(by_reader.values(), streams)
             {
                 self.lock().skew(identity, numbered(keys.iter()), skew);
@@ -159,9 +171,6 @@ impl Facts {
             }
             return Seen { identity, rows: input.rows };
         }
-        let tasks = by_task(&metrics);
-        let is_measured = tasks.values().any(|task| task.has_rows);
-        let rows = is_measured.then(|| tasks.values().map(|task| task.rows).sum::<u64>());
         let passed_on = inputs.iter().any(|input| input.identity == identity);
         if let Some(rows) = rows.filter(|_| whole && !passed_on) {
             self.lock().of(identity).rows = Some(rows as f64);
@@ -224,17 +233,30 @@ impl Store {
 
 /// Whether an operator may have read nothing of its right side in some partition: a join does not where it has no row of its
 /// left side, or only rows whose keys are NULL.
-fn may_skip(plan: &dyn ExecutionPlan, metrics: &MetricsSet, left: &Seen, streams: usize) -> bool {
-    let fewer_than = |least: u64| left.rows.is_none_or(|rows| rows < least);
+fn may_skip(plan: &dyn ExecutionPlan, metrics: &MetricsSet, left: &Seen) -> bool {
+    let is_empty = left.rows.is_none_or(|rows| rows == 0);
     if plan.is::<CrossJoinExec>() {
         // Each partition has all rows of the left side.
-        return fewer_than(1);
+        return is_empty;
     }
     let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return false };
-    let read = metrics.sum_by_name("input_rows").map_or(0, |rows| rows.as_usize());
-    // Each partition has all rows of the left side, and reads the right side if one does; or each has a part of them.
-    let has_all = *join.partition_mode() == PartitionMode::CollectLeft;
-    read == 0 || (!has_all && fewer_than(FEW_ROWS * streams as u64))
+    let may_be_null = |key: &Arc<dyn PhysicalExpr>| key.nullable(&join.left().schema()).unwrap_or(true);
+    let may_be_null = join.on().iter().any(|(key, _)| may_be_null(key));
+    if *join.partition_mode() == PartitionMode::CollectLeft {
+        // Each partition has all rows of the left side, and reads the right side if one does.
+        let read = metrics.sum_by_name("input_rows").map_or(0, |rows| rows.as_usize());
+        return read == 0 && (is_empty || may_be_null);
+    }
+    // Each partition has a part of them. One that has found no row of the right side may not have asked for any.
+    let mut streams = BTreeMap::<(Option<&str>, Option<usize>), [usize; 2]>::new();
+    for metric in metrics.iter() {
+        let names = ["build_input_rows", "input_rows"];
+        let Some(at) = names.iter().position(|name| metric.value().name() == *name) else { continue };
+        let task = metric.labels().iter().find(|label| label.name() == DISTRIBUTED_DATAFUSION_TASK_ID_LABEL);
+        let stream = (task.map(|label| label.value()), metric.partition());
+        streams.entry(stream).or_default()[at] += metric.value().as_usize();
+    }
+    streams.values().any(|[built, read]| *read == 0 && (*built == 0 || may_be_null))
 }
 
 /// How uneven the rows of readers are, which keys divide: the part of all rows with which the busiest exceeds an even

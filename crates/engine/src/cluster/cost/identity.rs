@@ -9,7 +9,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, displayable};
 use datafusion_distributed::{DistributedLeafExec, NetworkBoundaryExt as _};
 
 use crate::cluster::shard::ShardScanExec;
@@ -100,6 +100,18 @@ pub(crate) fn reads_all(plan: &dyn ExecutionPlan) -> bool {
     let has_limit = |aggregate: &AggregateExec| aggregate.limit_options().is_some();
     plan.is::<SortExec>()
         || plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| !has_limit(aggregate))
+}
+
+/// Whether an operator that has given a row has read all rows of its inputs before.
+pub(crate) fn reads_all_first(plan: &dyn ExecutionPlan) -> bool {
+    let at_end = |aggregate: &AggregateExec| {
+        *aggregate.input_order_mode() == InputOrderMode::Linear
+            && matches!(
+                aggregate.mode(),
+                AggregateMode::Final | AggregateMode::FinalPartitioned | AggregateMode::Single
+            )
+    };
+    reads_all(plan) && plan.downcast_ref::<AggregateExec>().is_none_or(at_end)
 }
 
 /// A join gives the same rows when its sides are swapped.
