@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -45,6 +46,19 @@ impl S3 {
     /// # Panics
     /// If it can't.
     pub fn listen(address: &str) -> Self {
+        Self::listen_and_store_in(address, Duration::ZERO)
+    }
+
+    /// Starts a server at a free port that takes this long to store what has arrived. It does so even if the client hangs up
+    /// meanwhile, as S3 does.
+    ///
+    /// # Panics
+    /// If it can't.
+    pub fn start_slow(storing: Duration) -> Self {
+        Self::listen_and_store_in("127.0.0.1:0", storing)
+    }
+
+    fn listen_and_store_in(address: &str, storing: Duration) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
         let service = {
@@ -68,7 +82,17 @@ impl S3 {
                                 Response::builder().status(StatusCode::NOT_FOUND).body(Body::empty());
                             return missing.map_err(|error| HttpError::new(Box::new(error)));
                         }
-                        service.call(request.map(Body::from)).await
+                        if request.method() != Method::PUT || storing.is_zero() {
+                            return service.call(request.map(Body::from)).await;
+                        }
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await.map_err(|error| HttpError::new(Box::new(error)))?;
+                        let request = Request::from_parts(head, Body::from(body.to_bytes()));
+                        let stored = tokio::spawn(async move {
+                            tokio::time::sleep(storing).await;
+                            service.call(request).await
+                        });
+                        stored.await.unwrap_or_else(|error| Err(HttpError::new(Box::new(error))))
                     }
                 });
                 tokio::spawn(async move {

@@ -14,6 +14,7 @@ use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{ObjectError, ObjectErrorKind, ObjectLocation, ObjectScheme, Store};
 
@@ -27,6 +28,9 @@ const PARTS_MAX: usize = 10_000;
 const SENDING_BYTES_MAX: usize = 10 << 20;
 /// How long a store may take to forget an upload.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long parts that are being sent may take to arrive before their upload is aborted. A store that has all bytes of a part
+/// keeps it, even if the upload is aborted before it is stored; one that has only some does not.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The size of part `number`, from 0.
 fn part_bytes(number: usize) -> usize {
@@ -195,8 +199,7 @@ impl Upload {
             Ok(upload) => self.upload = Some(upload),
             Err(error) => {
                 if *self.waiter.cancelled.borrow() {
-                    let late =
-                        runtime.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, &mut begun).await });
+                    let late = runtime.block_on(async { timeout(ABORT_TIMEOUT, &mut begun).await });
                     self.upload = late.ok().and_then(|begun| joined(begun).ok());
                 }
                 return Err(error);
@@ -212,7 +215,9 @@ impl Upload {
         {
             let sent =
                 self.waiter.wait(async { (&mut part).await.unwrap_or_else(|error| Err(error.into())) });
-            part.abort();
+            if !part.is_finished() {
+                self.sending.push_front(part);
+            }
             sent?;
         }
         Ok(())
@@ -222,13 +227,19 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(runtime) = self.waiter.runtime.take() else { return };
-        for part in self.sending.drain(..) {
-            part.abort();
-        }
-        // Only the thread that writes has begun an upload, and it may wait.
+        // Only the thread that writes has begun an upload, and it may wait. An object that is complete has none.
         if let Some(mut upload) = self.upload.take() {
-            let aborted =
-                runtime.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await });
+            let sending = std::mem::take(&mut self.sending);
+            let aborted = runtime.block_on(async {
+                let arrival = Instant::now() + ARRIVAL_TIMEOUT;
+                for mut part in sending {
+                    // Whether it has arrived or failed, it is forgotten.
+                    if timeout_at(arrival, &mut part).await.is_err() {
+                        part.abort();
+                    }
+                }
+                timeout(ABORT_TIMEOUT, upload.abort()).await
+            });
             let failure = match aborted {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(self.waiter.explain(&error).reason),
