@@ -74,6 +74,9 @@ pub struct Edge {
     pub rows: u64,
     /// Bytes as encoded, with headers; `None` if not everything was read, as below a LIMIT.
     pub bytes_wire: Option<u64>,
+    /// The codec of most of these rows, which their sender chooses while they are sent; `None` if nothing was sent.
+    #[serde(default)]
+    pub codec: Option<String>,
     /// Streams sent over the overlay; the others were sent directly.
     pub overlay_streams: u64,
     /// Time that the receiver waited for these rows, summed over its partitions.
@@ -98,10 +101,17 @@ pub struct ExpectedEdge {
     pub rows: f64,
     /// Bytes as encoded.
     pub bytes_wire: f64,
+    /// The codec of most of these rows when they were last sent.
+    #[serde(default)]
+    pub codec: Option<String>,
     /// Time that the link needs for them, beside the other edges of both nodes.
     pub link_seconds: f64,
-    /// Time from the request of these rows to their end: that of the link, or that of the stages when they last ran, if
-    /// that was longer.
+    /// Time of a node's processor for its part in the stages that give these rows, for coding them, and for the operators
+    /// that get them first.
+    #[serde(default)]
+    pub processor_seconds: f64,
+    /// Time from the request of these rows to their end: that of the link; or, if that is longer, that of the stages when
+    /// they last ran, or of the processor if they never ran.
     pub seconds: f64,
     /// The same of the slowest edge between these two stages.
     #[serde(default)]

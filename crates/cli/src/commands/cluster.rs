@@ -175,6 +175,10 @@ struct LinkRow {
     bytes_per_second: f64,
     first_message_seconds: f64,
     message_seconds: f64,
+    /// Of the node that sends; `None` until it has measured its processor.
+    encode_bytes_per_second: Option<f64>,
+    /// Of the node that receives.
+    decode_bytes_per_second: Option<f64>,
 }
 
 async fn links(args: &LinksArgs, json: bool) -> Result<(), CliError> {
@@ -194,15 +198,18 @@ async fn links(args: &LinksArgs, json: bool) -> Result<(), CliError> {
     if links.is_empty() {
         return print(b"no link has been measured yet\n");
     }
-    let heads = ["from", "to", "rate", "first message", "each further message"];
+    let heads = ["from", "to", "rate", "first message", "each further message", "encodes", "decodes"];
     let mut table = vec![heads.map(str::to_owned).to_vec()];
+    let rate = |bytes_per_second: f64| format!("{}/s", Size(bytes_per_second as u64));
     table.extend(links.into_iter().map(|link| {
         vec![
             link.from_node,
             link.to_node,
-            format!("{}/s", Size(link.bytes_per_second as u64)),
+            rate(link.bytes_per_second),
             Seconds(link.first_message_seconds).to_string(),
             Seconds(link.message_seconds).to_string(),
+            link.encode_bytes_per_second.map_or_else(String::new, rate),
+            link.decode_bytes_per_second.map_or_else(String::new, rate),
         ]
     }));
     let mut text = String::new();
@@ -331,6 +338,8 @@ fn link(rows: &RecordBatch, row: usize) -> Option<LinkRow> {
         bytes_per_second: number(rows, "bytes_per_second", row)?,
         first_message_seconds: number(rows, "first_message_seconds", row)?,
         message_seconds: number(rows, "message_seconds", row)?,
+        encode_bytes_per_second: number(rows, "encode_bytes_per_second", row),
+        decode_bytes_per_second: number(rows, "decode_bytes_per_second", row),
     })
 }
 

@@ -110,6 +110,7 @@ fn show(explained: &Explained) -> String {
             "expected",
             "on the wire",
             "expected",
+            "codec",
             "took",
             "expected",
             "waited for",
@@ -133,6 +134,7 @@ fn show(explained: &Explained) -> String {
                 of(|expected| grouped(expected.rows as u64)),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 of(|expected| Size(expected.bytes_wire as u64).to_string()),
+                edge.codec.clone().unwrap_or_default(),
                 edge.seconds.map_or_else(String::new, |seconds| Seconds(seconds).to_string()),
                 of(|expected| Seconds(expected.seconds).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
@@ -182,8 +184,9 @@ fn expected(text: &mut String, edges: &[ExpectedEdge]) {
     if edges.is_empty() {
         return;
     }
-    let mut table =
-        vec![["stage", "from", "to", "rows expected", "on the wire", "time"].map(String::from).to_vec()];
+    let mut table = vec![
+        ["stage", "from", "to", "rows expected", "on the wire", "codec", "time"].map(String::from).to_vec(),
+    ];
     let mut edges: Vec<&ExpectedEdge> = edges.iter().collect();
     edges.sort_by_key(|edge| (edge.to_stage, edge.from_stage, &edge.from_node, &edge.to_node));
     table.extend(edges.into_iter().map(|edge| {
@@ -193,6 +196,7 @@ fn expected(text: &mut String, edges: &[ExpectedEdge]) {
             edge.to_node.clone(),
             grouped(edge.rows as u64),
             Size(edge.bytes_wire as u64).to_string(),
+            edge.codec.clone().unwrap_or_default(),
             Seconds(edge.seconds).to_string(),
         ]
     }));

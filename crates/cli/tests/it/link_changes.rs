@@ -26,6 +26,9 @@ const FAST_BITS_PER_S: u64 = 100_000_000;
 const SLOW: &str = "10mbit";
 const SLOW_BITS_PER_S: u64 = 10_000_000;
 const SLOW_BYTES_PER_S: f64 = SLOW_BITS_PER_S as f64 / 8.0;
+/// Half of the fast one.
+const HALF: &str = "50mbit";
+const HALF_BYTES_PER_S: f64 = FAST_BITS_PER_S as f64 / 2.0 / 8.0;
 
 /// Rows of a node's part. A row has 24 bytes that no codec makes smaller, and two thirds of the rows are sent.
 const MANY_ROWS: usize = 300_000;
@@ -115,6 +118,19 @@ impl Cluster {
     #[track_caller]
     fn has_sent(&self, bytes: u64) {
         until("rows are sent", || self.sent_bytes() >= bytes);
+    }
+
+    /// Runs [`SQL`], and changes the link of the changed node while its rows are sent.
+    #[track_caller]
+    fn changes_in_a_query(&self, to: &str) {
+        let begun = self.sent_bytes();
+        let query = self.begin(0);
+        self.has_sent(begun + STEP_BYTES);
+        self.hosts[CHANGED].reshape(&link(to)).expect("another link");
+        let changed = self.sent_bytes();
+        self.is_right(query);
+        // The query had not ended before.
+        assert!(self.sent_bytes() >= changed + STEP_BYTES / 2, "{to}: {} {changed}", self.sent_bytes());
     }
 
     /// What the first node knows of the links.
@@ -246,6 +262,29 @@ fn a_link_that_falls_to_a_tenth_and_recovers_in_the_middle_of_a_query_loses_no_r
         // The query had not ended before.
         assert!(cluster.sent_bytes() >= recovered + STEP_BYTES / 2, "{} {recovered}", cluster.sent_bytes());
         // Whatever was learned from it, the next query is right, also one that another node plans.
+        cluster.is_right(cluster.begin(CHANGED));
+    }
+}
+
+#[test]
+fn a_link_that_halves_or_doubles_in_the_middle_of_a_query_loses_no_rows_and_is_known_once_it_has_halved() {
+    let Some(lab) = Lab::or_skip() else { return };
+    for seed in seeds("LIGHTSHIP_LINK_RUNS", 1) {
+        let cluster = Cluster::start(&lab, seed, MANY_ROWS, |_| {});
+        cluster.know_equal_links();
+        cluster.changes_in_a_query(HALF);
+        // The rows of the first query may have come at more than half of the known rate, with those before the
+        // link changed. Here two edges share the halved link, at a quarter of that rate each, so that the nodes
+        // measure again.
+        cluster.is_right(cluster.begin(CHANGED));
+        cluster.know("a halved link", |rates| {
+            let (least, most) = least_and_most(rates, is_changed);
+            let (others, _) = least_and_most(rates, |from, to| !is_changed(from, to));
+            least > 0.5 * HALF_BYTES_PER_S && most < 1.5 * HALF_BYTES_PER_S && most < others
+        });
+        // Two edges share the doubled link, and neither is faster than the link is known to be. So only the next
+        // measurement tells, within a minute, which is too long to wait for.
+        cluster.changes_in_a_query(FAST);
         cluster.is_right(cluster.begin(CHANGED));
     }
 }

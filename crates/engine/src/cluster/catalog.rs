@@ -9,6 +9,7 @@ use datafusion::error::Result;
 
 use super::Member;
 use super::cost::history::EdgeHistory;
+use super::cost::rates::ProcessorRates;
 use super::links::LinkCost;
 use super::members::Snapshot;
 use super::overlay::OverlayState;
@@ -98,12 +99,17 @@ fn links(snapshot: &Snapshot) -> Result<RecordBatch> {
     let number = |of: fn(&LinkCost) -> f64| -> ArrayRef {
         Arc::new(rows.iter().map(|(_, _, cost)| Some(of(cost))).collect::<Float64Array>())
     };
+    let rate = |node: &str, of: fn(ProcessorRates) -> f64| Some(1.0 / of(snapshot.processor(node)?));
+    let encode: Float64Array = rows.iter().map(|row| rate(row.0, |rates| rates.encode_byte)).collect();
+    let decode: Float64Array = rows.iter().map(|row| rate(row.1, |rates| rates.decode_byte)).collect();
     Ok(RecordBatch::try_from_iter_with_nullable([
         ("from_node", text(|row| row.0.to_owned()), false),
         ("to_node", text(|row| row.1.to_owned()), false),
         ("bytes_per_second", number(|cost| cost.bytes_per_second), false),
         ("first_message_seconds", number(|cost| cost.first_message_seconds), false),
         ("message_seconds", number(|cost| cost.message_seconds), false),
+        ("encode_bytes_per_second", Arc::new(encode), true),
+        ("decode_bytes_per_second", Arc::new(decode), true),
     ])?)
 }
 

@@ -17,6 +17,7 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
+use lightship_wire::Codec;
 use lightship_wire::control::Plan;
 use url::Url;
 
@@ -206,6 +207,7 @@ impl WorkerChannel for PeerChannel {
         let from = self.peer.name.clone();
         let measure = || MetricBuilder::new(&metrics).with_label(node.clone());
         let bytes = measure().bytes_counter(explain::BYTES);
+        let decoded = Codec::ALL.map(|codec| measure().global_counter(explain::decoded(codec)));
         let rows_read = measure().global_counter(explain::ROWS);
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
@@ -232,11 +234,11 @@ impl WorkerChannel for PeerChannel {
             measure().global_counter(explain::OVERLAY).add(over_overlay);
         }
         let streams = replies.into_iter().map(|reply| {
-            let measured = (bytes.clone(), rows_read.clone(), wait.clone(), meter.clone());
+            let measured = (bytes.clone(), decoded.clone(), rows_read.clone(), wait.clone(), meter.clone());
             let (queries, query) = (self.cluster.queries.clone(), request.task_key.query_id);
             let slot = self.cluster.queries.keep(&request.task_key.query_id, reply);
             futures::stream::try_unfold(slot, move |slot| {
-                let ((bytes, rows_read, wait, meter), queries) = (measured.clone(), queries.clone());
+                let ((bytes, decoded, rows_read, wait, meter), queries) = (measured.clone(), queries.clone());
                 async move {
                     let mut reply = slot.take().ok_or_else(|| queries.why(&query))?;
                     let waiting = Instant::now();
@@ -248,6 +250,9 @@ impl WorkerChannel for PeerChannel {
                     wait.add_elapsed(waiting);
                     let Some(rows) = rows else {
                         bytes.add_bytes(reply.bytes_wire as usize);
+                        for (counter, bytes) in decoded.iter().zip(reply.decoded_bytes) {
+                            counter.add(bytes as usize);
+                        }
                         meter.ended(reply.bytes_wire);
                         return Ok(None);
                     };

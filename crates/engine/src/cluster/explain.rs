@@ -13,6 +13,7 @@ use datafusion_distributed::{
     NetworkBoundaryExt, NetworkShuffleExec, Stage, display_plan_ascii, rewrite_distributed_plan_with_metrics,
 };
 use futures::StreamExt;
+use lightship_wire::Codec;
 
 use super::Cluster;
 use super::cost::ways::Choices;
@@ -127,6 +128,7 @@ fn stage(
                 to_node: to.clone(),
                 rows: sent.rows,
                 bytes_wire: sent.seconds().map(|_| sent.bytes),
+                codec: most_used(&sent.decoded_bytes).map(|codec| codec.to_string()),
                 overlay_streams: sent.overlay_streams,
                 wait_seconds: sent.wait_ns as f64 / 1e9,
                 seconds: sent.seconds(),
@@ -191,6 +193,8 @@ pub(super) fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
 pub(super) struct Sent {
     pub(super) rows: u64,
     pub(super) bytes: u64,
+    /// Bytes of the rows in memory, by [`Codec::index`].
+    pub(super) decoded_bytes: [u64; Codec::ALL.len()],
     overlay_streams: u64,
     wait_ns: u64,
     ns: u64,
@@ -204,12 +208,24 @@ impl Sent {
     }
 }
 
+/// The codec that most of these bytes came in, by [`Codec::index`]; `None` if there are none.
+pub(super) fn most_used(decoded_bytes: &[u64; Codec::ALL.len()]) -> Option<Codec> {
+    let codecs = Codec::ALL.into_iter().zip(decoded_bytes).filter(|(_, bytes)| **bytes > 0);
+    codecs.max_by_key(|(_, bytes)| **bytes).map(|(codec, _)| codec)
+}
+
 /// Names of the metrics that [`super::channel`] keeps for each node that it reads from.
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
 pub(crate) const EDGE_TIME: &str = "edge_time";
 pub(crate) const OVERLAY: &str = "overlay_streams";
+const DECODED: &str = "decoded_bytes ";
+
+/// The name of the metric of rows that came in this codec.
+pub(crate) fn decoded(codec: Codec) -> String {
+    format!("{DECODED}{codec}")
+}
 
 /// What each task of a boundary read from each node.
 pub(super) fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
@@ -223,6 +239,12 @@ pub(super) fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
             MetricValue::Count { name, count } if name == ROWS => sent.rows += count.value() as u64,
             MetricValue::Count { name, count } if name == OVERLAY => {
                 sent.overlay_streams += count.value() as u64;
+            }
+            MetricValue::Count { name, count } if name.starts_with(DECODED) => {
+                let codec = name.strip_prefix(DECODED).and_then(|codec| codec.parse::<Codec>().ok());
+                if let Some(codec) = codec {
+                    sent.decoded_bytes[codec.index()] += count.value() as u64;
+                }
             }
             MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
             MetricValue::Time { name, time } if name == EDGE_TIME => {

@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Cluster;
 use super::cost::edges::{Prediction, plans};
+use super::cost::rates::Rates;
 use super::explain;
 use super::members::Snapshot;
 use crate::explained::ExpectedEdge;
@@ -47,8 +48,13 @@ impl Cluster {
         else {
             return Ok((planned, state.task_ctx()));
         };
-        let prediction =
-            Prediction { facts: &self.facts, snapshot: &snapshot, partitions, exchange: &self.exchange };
+        let prediction = Prediction {
+            facts: &self.facts,
+            snapshot: &snapshot,
+            rates: Rates::of(&snapshot).processor,
+            partitions,
+            exchange: &self.exchange,
+        };
         planned.expected = prediction.edges(plan, self.name())?;
         planned.snapshot = Some(snapshot);
         let plans = plans(&planned.expected);

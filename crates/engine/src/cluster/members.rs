@@ -25,7 +25,7 @@ pub(crate) use self::roster::Roster;
 use self::roster::RosterError;
 use self::store::{State, Store};
 use super::MemberState;
-use super::cost::rates::LINK_UNKNOWN;
+use super::cost::rates::{LINK_UNKNOWN, ProcessorRates};
 use super::links::LinkCost;
 use super::peer::{Dial, Peer};
 use super::request::{Description, LinkEntry, MemberEntry, OverlayPart, ProcessorEntry, Table};
@@ -94,6 +94,11 @@ impl Snapshot {
     pub(crate) fn links(&self) -> impl Iterator<Item = (&str, &str, LinkCost)> {
         let name = |place: usize| self.nodes[place].name.as_str();
         self.links.iter().map(move |((from, to), cost)| (name(*from), name(*to), *cost))
+    }
+
+    /// What a node has measured of its processor.
+    pub(crate) fn processor(&self, node: &str) -> Option<ProcessorRates> {
+        Some(self.nodes[self.place(node)?].processor?.into())
     }
 
     /// Bytes a second that a node sends. Its own link is as fast as the fastest of its links to others, each of which

@@ -94,7 +94,16 @@ impl Peer {
         let task = Task { recipient: Recipient::Engine, body, plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame_route(route.as_ref(), e))?;
         let (peer, connection) = (self.clone(), Some(connection));
-        Ok(Reply { peer, connection, route, schema, bytes_wire: 0, direct, lease })
+        Ok(Reply {
+            peer,
+            connection,
+            route,
+            schema,
+            bytes_wire: 0,
+            decoded_bytes: [0; Codec::ALL.len()],
+            direct,
+            lease,
+        })
     }
 
     /// For requests of rows: a connection over the overlay, if the stream is to use it; otherwise a guard
@@ -166,6 +175,8 @@ pub(crate) struct Reply {
     pub(crate) schema: SchemaRef,
     /// Its bytes on the wire, set when it ends.
     pub(crate) bytes_wire: u64,
+    /// Bytes of its rows in memory, by [`Codec::index`] of the codec that they came in, set when it ends.
+    pub(crate) decoded_bytes: [u64; Codec::ALL.len()],
     direct: Option<Direct>,
     lease: Option<Lease>,
 }
@@ -190,6 +201,7 @@ impl Reply {
             Ok(Incoming::Rows(rows)) => Ok(Some(rows)),
             Ok(Incoming::Finished(totals)) => {
                 self.bytes_wire = totals.bytes_wire;
+                self.decoded_bytes = connection.progress().decoded.map(|work| work.bytes);
                 (self.direct, self.connection) = (None, None);
                 Ok(None)
             }

@@ -106,7 +106,11 @@ pub(crate) struct ProcessorEntry {
     #[prost(uint64, tag = "4")]
     pub(crate) route_row_ps: u64,
     #[prost(uint64, tag = "5")]
-    pub(crate) code_byte_ps: u64,
+    pub(crate) encode_byte_ps: u64,
+    #[prost(uint64, tag = "6")]
+    pub(crate) decode_byte_ps: u64,
+    #[prost(uint64, tag = "7")]
+    pub(crate) scan_byte_ps: u64,
 }
 
 /// Messages to measure a link with.

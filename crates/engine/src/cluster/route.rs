@@ -70,7 +70,7 @@ fn brings_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Whether all nodes are known by the same host: then they share its processors and its network, and a node that
 /// looks slower was only measured at a busier moment.
-fn on_one_host(snapshot: &Snapshot) -> bool {
+pub(crate) fn on_one_host(snapshot: &Snapshot) -> bool {
     let mut hosts = snapshot.nodes.iter().map(|node| node.name.rsplit_once(':').map(|(host, _)| host));
     let first = hosts.next();
     hosts.all(|host| Some(host) == first)
@@ -93,7 +93,7 @@ pub(crate) fn left_out(snapshot: &Snapshot) -> Option<LeftOut> {
     }
     let nodes = by_capacity(snapshot);
     let rates: Vec<f64> = nodes.iter().map(|(_, rate)| *rate).collect();
-    let code_byte = Rates::of(snapshot).processor.code_byte;
+    let code_byte = Rates::of(snapshot).processor.code_byte();
     let receivers = receivers(&rates, code_byte);
     let seconds = |receivers| seconds_of_a_byte(&rates, receivers, code_byte);
     let left_out = nodes.get(receivers..).filter(|nodes| !nodes.is_empty())?;

@@ -21,7 +21,12 @@ use crate::support::{Node, Storage, engine, failure_of, free, met, run};
 pub(crate) const SCALE: f64 = 0.01;
 
 /// Connected nodes, each with the tables of its folder.
-async fn cluster(folders: &[&Path], storage: Storage, partitions: usize, config: ClusterConfig) -> Vec<Node> {
+pub(crate) async fn cluster(
+    folders: &[&Path],
+    storage: Storage,
+    partitions: usize,
+    config: ClusterConfig,
+) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for folder in folders {
         let engine = engine(folder, storage, partitions).await;

@@ -1,18 +1,21 @@
 //! Plans of queries over several nodes depend on what was measured.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
+use arrow_array::{Array as _, ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
+use datafusion::parquet::arrow::ArrowWriter;
 use lightship_engine::{ClusterConfig, Engine, EngineConfig, ExpectedEdge, Explained, Strategy};
 use lightship_testkit::results::{Order, difference};
 
-use crate::cluster::{explained, three};
-use crate::support::{Node, met};
+use crate::cluster::{cluster, explained, three};
+use crate::support::{Node, Storage, engine, met, run};
 
 async fn explain(node: &Node, sql: &str) -> Explained {
     let rows = node.query(sql).await.unwrap();
@@ -187,6 +190,168 @@ async fn expected_rows_follow_tables_that_grow_and_shrink_a_thousandfold() {
     sends_what_is_expected(&nodes[0], sql).await;
 }
 
+const FEW: i64 = 60;
+const MANY: i64 = 1000 * FEW;
+
+/// The rows of each of three nodes. Their files differ in size: those that look alike would be refused as
+/// duplicates.
+fn shares(rows: i64) -> [Range<i64>; 3] {
+    [0..rows / 6, rows / 6..rows / 2, rows / 2..rows]
+}
+
+/// A folder for each of three nodes, and one for all rows.
+fn folders(folder: &Path) -> ([PathBuf; 3], PathBuf) {
+    let parts = ["0", "1", "2"].map(|node| folder.join(node));
+    let whole = folder.join("whole");
+    parts.iter().chain([&whole]).for_each(|folder| std::fs::create_dir(folder).unwrap());
+    (parts, whole)
+}
+
+/// Writes a file, in place of the one that is there.
+fn write(path: &Path, rows: &RecordBatch) {
+    let part = path.with_extension("part");
+    let mut writer = ArrowWriter::try_new(File::create(&part).unwrap(), rows.schema(), None).unwrap();
+    writer.write(rows).unwrap();
+    writer.close().unwrap();
+    std::fs::rename(&part, path).unwrap();
+}
+
+/// The numbers as `a`, and one of a thousand as `b`.
+fn pairs(numbers: Range<i64>) -> RecordBatch {
+    let (a, b) = (numbers.clone(), numbers.map(|a| a % 1000));
+    let columns: [(_, ArrayRef); 2] =
+        [("a", Arc::new(a.collect::<Int64Array>())), ("b", Arc::new(b.collect::<Int64Array>()))];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// Writes the part of a table that each node has.
+fn write_parts(folders: &[PathBuf; 3], table: &str, rows: i64) {
+    for (folder, share) in folders.iter().zip(shares(rows)) {
+        write(&folder.join(format!("{table}.parquet")), &pairs(share));
+    }
+}
+
+/// Checks that each node gives the same rows as one engine with all files.
+async fn same(alone: &Engine, nodes: &[Node], sql: &str) {
+    let expected = run(alone, sql).await.unwrap();
+    for node in nodes {
+        let got = node.query(sql).await.unwrap_or_else(|failure| panic!("{failure:?}: {sql}"));
+        assert_eq!(difference(&expected, &got, Order::Any), None, "{sql}");
+    }
+}
+
+/// The rows that are expected of the inputs of each join and aggregation.
+fn inputs(plan: &Explained) -> Vec<Vec<f64>> {
+    plan.choices.iter().map(|choice| choice.rows.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_without_statistics_are_joined_and_grouped_and_then_planned_by_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parts, whole) = folders(folder.path());
+    write(&whole.join("few.parquet"), &pairs(0..FEW));
+    write(&whole.join("many.parquet"), &pairs(0..MANY));
+    let alone = engine(&whole, Storage::Own, 2).await;
+    let mut nodes: Vec<Node> = Vec::new();
+    for (place, part) in parts.iter().enumerate() {
+        let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
+        for (table, rows) in [("few", FEW), ("many", MANY)] {
+            let numbers = shares(rows)[place].clone();
+            // One node of three knows how many rows it has of one of the tables.
+            let file = if place == 0 && table == "many" {
+                let file = part.join("many.parquet");
+                write(&file, &pairs(numbers));
+                file
+            } else {
+                let file = part.join(format!("{table}.csv"));
+                let lines: String = numbers.map(|a| format!("{a},{}\n", a % 1000)).collect();
+                std::fs::write(&file, format!("a,b\n{lines}")).unwrap();
+                file
+            };
+            engine.register_path(table, &file).await.unwrap();
+        }
+        let first: Vec<&Node> = nodes.iter().take(1).collect();
+        nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+    }
+    for node in &nodes {
+        met(node, 2).await;
+    }
+    let estimates = nodes[0].query("select rows_estimate from cluster.parts").await.unwrap();
+    let all: usize = estimates.iter().map(RecordBatch::num_rows).sum();
+    let unknown: usize = estimates.iter().map(|batch| batch.column(0).null_count()).sum();
+    assert_eq!((all, unknown), (6, 5));
+
+    let join = "select count(*) as n, sum(few.b) as b from few join many on few.a = many.a";
+    let groups = "select b, count(*) as n, max(a) as high from many group by b";
+    for sql in [join, groups] {
+        let before = explain(&nodes[0], &format!("explain {sql}")).await;
+        assert!(before.choices.is_empty(), "{before:#?}");
+        assert!(before.expected_edges.iter().all(|edge| !edge.is_known), "{before:#?}");
+    }
+    for sql in [join, groups] {
+        same(&alone, &nodes, sql).await;
+        explain(&nodes[0], &format!("explain analyze {sql}")).await;
+    }
+    let after = explain(&nodes[0], &format!("explain {join}")).await;
+    assert_eq!(inputs(&after), [[FEW as f64, MANY as f64]]);
+    assert_eq!(ways(&after), [Strategy::BroadcastLeft], "{after:#?}");
+    let after = explain(&nodes[0], &format!("explain {groups}")).await;
+    assert_eq!(inputs(&after), [[MANY as f64]]);
+    for sql in [join, groups] {
+        sends_what_is_expected(&nodes[0], sql).await;
+        same(&alone, &nodes, sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statistics_that_are_wrong_by_a_factor_of_a_thousand_cost_no_rows_and_only_the_first_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parts, whole) = folders(folder.path());
+    write_parts(&parts, "grown", FEW);
+    write_parts(&parts, "shrunk", MANY);
+    let paths = parts.each_ref().map(PathBuf::as_path);
+    let nodes = cluster(&paths, Storage::Own, 2, ClusterConfig::default()).await;
+    // Each node has described its files when it joined.
+    write_parts(&parts, "grown", MANY);
+    write_parts(&parts, "shrunk", FEW);
+    write(&whole.join("grown.parquet"), &pairs(0..MANY));
+    write(&whole.join("shrunk.parquet"), &pairs(0..FEW));
+    let alone = engine(&whole, Storage::Own, 2).await;
+
+    let join = "select count(*) as n, sum(grown.b) as b, max(shrunk.b) as high \
+                from grown join shrunk on grown.a = shrunk.a";
+    let groups = "select b, count(*) as n, min(a) as low, max(a) as high from grown group by b";
+    let before = explain(&nodes[0], &format!("explain {join}")).await;
+    assert_eq!(inputs(&before), [[FEW as f64, MANY as f64]]);
+    assert_eq!(ways(&before), [Strategy::BroadcastLeft], "{before:#?}");
+    for sql in [
+        join,
+        groups,
+        "select b, count(*) as n, min(a) as low, max(a) as high from shrunk group by b",
+        // No answer comes from the statistics, and no limit or condition is left out because of them.
+        "select count(*) as n, min(a) as low, max(a) as high from grown",
+        "select count(*) as n, min(a) as low, max(a) as high from shrunk",
+        "select count(*) as n from (select a from grown limit 50000) as some_rows",
+        "select count(*) as n from (select a from shrunk limit 50000) as some_rows",
+        "select count(*) as n from grown where a >= 60",
+        "select count(*) as n from shrunk where a < 60",
+    ] {
+        same(&alone, &nodes, sql).await;
+    }
+    // In the order of the statement: the second input is the one that is sent to all nodes now.
+    explain(&nodes[0], &format!("explain analyze {join}")).await;
+    let after = explain(&nodes[0], &format!("explain {join}")).await;
+    assert_eq!(inputs(&after), [[MANY as f64, FEW as f64]]);
+    assert_eq!(ways(&after), [Strategy::BroadcastRight], "{after:#?}");
+    explain(&nodes[0], &format!("explain analyze {groups}")).await;
+    let after = explain(&nodes[0], &format!("explain {groups}")).await;
+    assert_eq!(inputs(&after), [[MANY as f64]]);
+    for sql in [join, groups] {
+        sends_what_is_expected(&nodes[0], sql).await;
+        same(&alone, &nodes, sql).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_join_runs_the_way_that_is_expected_to_be_the_fastest() {
     let (_folder, _, nodes) = three().await;
@@ -279,4 +444,64 @@ async fn nothing_is_learned_from_rows_that_a_limit_left_out() {
     let after = explain(&nodes[0], &whole).await;
     assert!(!rows(&before).is_empty());
     assert_eq!(rows(&before), rows(&after));
+}
+
+/// The numbers as `k1`, and what `second` makes of them as `k2`.
+fn keyed(numbers: Range<i64>, second: fn(i64) -> Option<i64>) -> [(&'static str, ArrayRef); 2] {
+    let (k1, k2) = (numbers.clone(), numbers.map(second));
+    [("k1", Arc::new(k1.collect::<Int64Array>())), ("k2", Arc::new(k2.collect::<Int64Array>()))]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_beside_a_divided_join_by_two_keys_are_learned_only_if_all_partitions_read_theirs() {
+    const LEFT: i64 = 6_000;
+    const RIGHT: i64 = 33_000;
+    let folder = tempfile::tempdir().unwrap();
+    let (parts, whole) = folders(folder.path());
+    // However rows are divided, the second key is NULL in all of them in all partitions but one.
+    let gaps = |numbers| {
+        RecordBatch::try_from_iter(keyed(numbers, |number| (number == 6).then_some(number))).unwrap()
+    };
+    // Each partition has other rows too.
+    let some = |numbers| {
+        RecordBatch::try_from_iter(keyed(numbers, |number| (number % 10 != 0).then_some(number))).unwrap()
+    };
+    let right = |numbers: Range<i64>| {
+        let [(_, p1), (_, p2)] = keyed(numbers.clone(), Some);
+        let notes = numbers.map(|number| Some(if number % 2 == 0 { "even" } else { "odd" }));
+        let notes: ArrayRef = Arc::new(notes.collect::<StringArray>());
+        RecordBatch::try_from_iter([("p1", p1), ("p2", p2), ("note", notes)]).unwrap()
+    };
+    let (left_shares, right_shares) = (shares(LEFT), shares(RIGHT));
+    let shared = parts.iter().zip(left_shares.into_iter().zip(right_shares));
+    for (folder, (left_share, right_share)) in shared.chain([(&whole, (0..LEFT, 0..RIGHT))]) {
+        write(&folder.join("gaps.parquet"), &gaps(left_share.clone()));
+        write(&folder.join("some_gaps.parquet"), &some(left_share));
+        write(&folder.join("numbers.parquet"), &right(right_share));
+    }
+    let alone = engine(&whole, Storage::Own, 2).await;
+    let paths = parts.each_ref().map(PathBuf::as_path);
+    let nodes = cluster(&paths, Storage::Own, 2, ClusterConfig::default()).await;
+    let joined = |left: &str| {
+        format!(
+            "select count(*) as n, sum(p2) as p2 from {left} join numbers on k1 = p1 and k2 = p2 \
+             where note like '%e%'"
+        )
+    };
+    let (gaps, some) = (joined("gaps"), joined("some_gaps"));
+    let before = explain(&nodes[0], &format!("explain {gaps}")).await;
+    assert_eq!(ways(&before), [Strategy::Repartition], "{before:#?}");
+    // The rows with NULL are the ones that are kept in memory.
+    assert!(before.plan.contains("(k1@"), "{}", before.plan);
+    let right_rows = |plan: &Explained| inputs(plan)[0][1];
+    // How many rows the condition keeps is a guess.
+    assert!((right_rows(&before) - RIGHT as f64 / 2.0).abs() > 1000.0, "{before:#?}");
+    same(&alone, &nodes, &gaps).await;
+    explain(&nodes[0], &format!("explain analyze {gaps}")).await;
+    let after = explain(&nodes[0], &format!("explain {gaps}")).await;
+    assert_eq!(right_rows(&after), right_rows(&before));
+    same(&alone, &nodes, &some).await;
+    explain(&nodes[0], &format!("explain analyze {some}")).await;
+    let after = explain(&nodes[0], &format!("explain {gaps}")).await;
+    assert_eq!(right_rows(&after), RIGHT as f64 / 2.0);
 }

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_distributed::{NetworkBoundaryExt, NetworkShuffleExec, Stage};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query};
 
 use super::estimate::Estimate;
 use super::facts::{Facts, WireCost};
 use super::identity::{identity, keeps_rows, place};
+use super::rates::ProcessorRates;
 use crate::cluster::edge_plans::{EdgePlan, EdgePlans, WINDOW_BATCHES_MAX};
 use crate::cluster::exchange::{Exchange, WINDOW_BATCHES};
 use crate::cluster::members::Snapshot;
-use crate::cluster::route;
+use crate::cluster::route::{self, on_one_host};
 use crate::explained::ExpectedEdge;
 
 /// Bytes on the wire for a byte in memory, where these rows were never sent before.
@@ -28,23 +31,39 @@ const TOLERANCE: f64 = 0.02;
 pub(crate) struct Prediction<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) snapshot: &'a Snapshot,
+    /// Of the slowest processor.
+    pub(crate) rates: ProcessorRates,
     /// Partitions of a task.
     pub(crate) partitions: usize,
     /// The memory that edges share.
     pub(crate) exchange: &'a Exchange,
 }
 
-/// A subplan.
+/// A subplan, and what it takes if it has never run.
 struct Subplan {
     identity: u64,
     estimate: Estimate,
+    /// Seconds of the processor of a node for its part in all stages of the subplan.
+    processor_seconds: f64,
+    /// The time of the slowest edge between these stages.
+    edge_seconds: f64,
+}
+
+/// A stage that reads rows, or sends them.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    stage: usize,
+    /// One for each task.
+    nodes: &'a [String],
+    /// Seconds of a thread for each row that is read, in the operators that get it first, in all tasks together.
+    row_seconds: f64,
 }
 
 impl Prediction<'_> {
     /// The edges below the coordinator's stage, which runs on `me`.
     pub(crate) fn edges(&self, plan: &Arc<dyn ExecutionPlan>, me: &str) -> Result<Vec<ExpectedEdge>> {
         let mut edges = Vec::new();
-        self.explore(plan, 0, (0, &[me.to_owned()]), &mut edges)?;
+        self.explore(plan, 0, At { stage: 0, nodes: &[me.to_owned()], row_seconds: 0.0 }, &mut edges)?;
         Ok(edges)
     }
 
@@ -53,7 +72,7 @@ impl Prediction<'_> {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         at: u64,
-        (stage, nodes): (usize, &[String]),
+        stage: At<'_>,
         edges: &mut Vec<ExpectedEdge>,
     ) -> Result<Subplan> {
         if let Some(boundary) = plan.as_network_boundary()
@@ -61,43 +80,83 @@ impl Prediction<'_> {
         {
             let from = route::nodes(&input.plan, input.tasks, self.snapshot)?;
             let at = place(at, plan.as_ref(), &[]);
-            let below = self.explore(&input.plan, at, (input.num, &from), edges)?;
+            let from = At { stage: input.num, nodes: &from, row_seconds: 0.0 };
+            let below = self.explore(&input.plan, at, from, edges)?;
             let sent = self.facts.sent(below.identity, plan.as_ref(), at);
-            self.of_boundary(plan, (input.num, &from), (stage, nodes), &below.estimate, sent, edges);
-            return Ok(below);
+            return Ok(self.of_boundary(plan, (from, stage), below, sent, edges));
         }
         let mut inputs = Vec::new();
         let mut identities = Vec::new();
-        for child in plan.children() {
+        let of_row = |input, after| self.row_seconds(plan.as_ref(), input, stage.nodes.len(), after);
+        for (index, child) in plan.children().into_iter().enumerate() {
             let below = place(at, plan.as_ref(), &identities);
-            let input = self.explore(child, below, (stage, nodes), edges)?;
+            let row_seconds = of_row(index, stage.row_seconds);
+            let input = self.explore(child, below, At { row_seconds, ..stage }, edges)?;
             identities.push(input.identity);
             inputs.push(input);
         }
-        let streams = nodes.len() * self.partitions;
+        let streams = stage.nodes.len() * self.partitions;
         let identity = identity(plan.as_ref(), &identities, self.snapshot.nodes.len() * self.partitions);
+        let rows = |input: &Subplan| input.estimate.rows().unwrap_or(0.0);
+        let own: f64 = inputs.iter().enumerate().map(|(index, input)| rows(input) * of_row(index, 0.0)).sum();
+        let below: f64 = inputs.iter().map(|input| input.processor_seconds).sum();
+        let processor_seconds = below + own / self.threads(stage.nodes.len());
         let is_same = keeps_rows(plan.as_ref())
             && inputs.len() == 1
             && plan.children().first().is_some_and(|child| child.schema() == plan.schema());
         if is_same && let Some(input) = inputs.pop() {
-            return Ok(Subplan { identity, ..input });
+            return Ok(Subplan { identity, processor_seconds, ..input });
         }
         let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
         let estimate = Estimate::of(plan.as_ref(), &estimates, streams, self.facts.rows(identity));
-        Ok(Subplan { identity, estimate })
+        let read_bytes = if inputs.is_empty() { estimate.bytes().unwrap_or(0.0) } else { 0.0 };
+        let reading = read_bytes * self.rates.scan_byte / self.threads(stage.nodes.len());
+        Ok(Subplan {
+            identity,
+            estimate,
+            processor_seconds: processor_seconds + reading,
+            edge_seconds: inputs.iter().map(|input| input.edge_seconds).fold(0.0, f64::max),
+        })
+    }
+
+    /// Seconds of a thread for each row of an operator's input, in all tasks together: those of the operators that were
+    /// measured. If the operator passes rows on one by one, they are followed by those of the operator above it.
+    fn row_seconds(&self, plan: &dyn ExecutionPlan, input: usize, nodes: usize, above: f64) -> f64 {
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            let is_whole = *join.partition_mode() == PartitionMode::CollectLeft;
+            return match input {
+                // A thread of each node reads all rows.
+                0 if is_whole => self.rates.build_row * self.threads(nodes).max(nodes as f64),
+                0 => self.rates.build_row,
+                _ => self.rates.probe_row,
+            };
+        }
+        match plan.name() {
+            "AggregateExec" => self.rates.group_row,
+            "RepartitionExec" => self.rates.route_row + above,
+            _ if keeps_rows(plan) || plan.is::<FilterExec>() => above,
+            _ => 0.0,
+        }
+    }
+
+    /// Threads that work on a stage of this many tasks. Nodes of one host share its processors.
+    fn threads(&self, nodes: usize) -> f64 {
+        let nodes = if on_one_host(self.snapshot) { 1 } else { nodes };
+        (nodes * self.partitions).max(1) as f64
     }
 
     /// The edges between two stages.
     fn of_boundary(
         &self,
         boundary: &Arc<dyn ExecutionPlan>,
-        (from_stage, from): (usize, &[String]),
-        (to_stage, to): (usize, &[String]),
-        estimate: &Estimate,
+        (sending, receiving): (At<'_>, At<'_>),
+        input: Subplan,
         before: Option<WireCost>,
         edges: &mut Vec<ExpectedEdge>,
-    ) {
-        let Some(rows) = estimate.rows() else { return };
+    ) -> Subplan {
+        let (from, to, estimate) = (sending.nodes, receiving.nodes, &input.estimate);
+        let Some(rows) = estimate.rows() else { return input };
+        let reading_seconds = rows * receiving.row_seconds / self.threads(to.len());
         // Only a shuffle divides the rows over its readers; others get all of them.
         let readers = if boundary.is::<NetworkShuffleExec>() { to.len().max(1) } else { 1 };
         let rows = rows / from.len().max(1) as f64 / readers as f64;
@@ -108,27 +167,47 @@ impl Prediction<'_> {
         let [mean, slowest] = before.map_or([0.0; 2], |sent| {
             [sent.row_seconds, sent.slowest_row_seconds].map(|seconds| seconds * rows)
         });
+        let memory_bytes = rows * estimate.row_bytes();
+        // Of one task, while the others run beside it.
+        let coding = |byte_seconds: f64, edges: usize, tasks: usize| {
+            memory_bytes * edges as f64 * byte_seconds * tasks as f64 / self.threads(tasks)
+        };
+        let mut coding_seconds = 0.0_f64;
         let first = edges.len();
         for sender in from {
             for receiver in to.iter().filter(|receiver| *receiver != sender) {
                 // All edges of a node share its link.
                 let others =
                     |nodes: &[String], node: &String| nodes.iter().filter(|other| *other != node).count();
-                let sending = bytes * others(to, sender) as f64 / self.snapshot.sends(sender);
-                let receiving = bytes * others(from, receiver) as f64 / self.snapshot.receives(receiver);
+                let (readers, senders) = (others(to, sender), others(from, receiver));
+                let sends = bytes * readers as f64 / self.snapshot.sends(sender);
+                let receives = bytes * senders as f64 / self.snapshot.receives(receiver);
                 let link = self.snapshot.link(sender, receiver);
                 let alone = link.map_or(0.0, |link| bytes / link.bytes_per_second);
                 let first_message = link.map_or(0.0, |link| link.first_message_seconds);
-                let link_seconds = sending.max(receiving).max(alone) + first_message;
+                let link_seconds = sends.max(receives).max(alone) + first_message;
+                let [encoder, decoder] =
+                    [sender, receiver].map(|node| self.snapshot.processor(node).unwrap_or_default());
+                let coding = coding(encoder.encode_byte, readers, from.len())
+                    + coding(decoder.decode_byte, senders, to.len());
+                coding_seconds = coding_seconds.max(coding);
+                // All stages share the processors.
+                let processor_seconds = input.processor_seconds + coding + reading_seconds;
+                let seconds = match before {
+                    Some(_) => mean,
+                    None => input.edge_seconds.max(processor_seconds),
+                };
                 edges.push(ExpectedEdge {
-                    from_stage,
-                    to_stage,
+                    from_stage: sending.stage,
+                    to_stage: receiving.stage,
                     from_node: sender.clone(),
                     to_node: receiver.clone(),
                     rows,
                     bytes_wire: bytes,
+                    codec: before.and_then(|sent| sent.codec).map(|codec| codec.to_string()),
                     link_seconds,
-                    seconds: link_seconds.max(mean),
+                    processor_seconds,
+                    seconds: link_seconds.max(seconds),
                     slowest_seconds: 0.0,
                     is_known: before.is_some(),
                     message_bytes: plan.message_bytes.into(),
@@ -136,8 +215,15 @@ impl Prediction<'_> {
                 });
             }
         }
-        let slowest = edges[first..].iter().map(|edge| edge.link_seconds).fold(slowest, f64::max);
-        edges[first..].iter_mut().for_each(|edge| edge.slowest_seconds = slowest);
+        let edges = &mut edges[first..];
+        let of_edge = |edge: &ExpectedEdge| if before.is_some() { edge.link_seconds } else { edge.seconds };
+        let slowest = edges.iter().map(of_edge).fold(slowest, f64::max);
+        edges.iter_mut().for_each(|edge| edge.slowest_seconds = slowest);
+        Subplan {
+            processor_seconds: input.processor_seconds + coding_seconds,
+            edge_seconds: edges.iter().map(|edge| edge.seconds).fold(input.edge_seconds, f64::max),
+            ..input
+        }
     }
 
     /// The sizes of messages and windows for streams of an edge with this many rows: messages as large as there are rows

@@ -9,9 +9,10 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMod
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::{DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, NetworkBoundaryExt};
+use lightship_wire::Codec;
 
 use super::identity::{fetch, hash, identity, place, reads_all, reads_all_first, unnumbered};
-use crate::cluster::explain::{by_edge, by_task};
+use crate::cluster::explain::{by_edge, by_task, most_used};
 
 /// Operators that are remembered; the oldest are forgotten first.
 const FACTS_MAX: usize = 4096;
@@ -48,6 +49,8 @@ struct Fact {
 #[derive(Debug, Clone, PartialEq)]
 struct Sent {
     row_bytes: f64,
+    /// The codec of most of them.
+    codec: Option<Codec>,
     /// By the [`place`] where they are received, the last one first: rows take longer where they wait for another input.
     seconds: Vec<(u64, RowSeconds)>,
 }
@@ -67,6 +70,8 @@ struct RowSeconds {
 pub(crate) struct WireCost {
     /// Bytes on the wire for a row.
     pub(crate) row_bytes: f64,
+    /// The codec of most rows.
+    pub(crate) codec: Option<Codec>,
     /// Seconds of an edge, from the request of its rows to their end, for a row.
     pub(crate) row_seconds: f64,
     /// The same of the slowest edge, for a row of an average one.
@@ -93,6 +98,7 @@ impl Facts {
         let (_, seconds) = here.or(sent.seconds.first())?;
         Some(WireCost {
             row_bytes: sent.row_bytes,
+            codec: sent.codec,
             row_seconds: seconds.mean,
             slowest_row_seconds: seconds.slowest,
         })
@@ -144,12 +150,14 @@ impl Facts {
             let (mut rows, mut bytes, mut edges) = (0, 0, 0);
             let (mut seconds, mut slowest) = (0.0, 0.0_f64);
             let mut are_whole = whole;
+            let mut decoded_bytes = [0; Codec::ALL.len()];
             let mut by_reader = BTreeMap::<usize, u64>::new();
             for ((reader, _), edge) in by_edge(&metrics) {
                 *by_reader.entry(reader).or_default() += edge.rows;
                 if let Some(took) = edge.seconds() {
                     rows += edge.rows;
                     bytes += edge.bytes;
+                    decoded_bytes.iter_mut().zip(edge.decoded_bytes).for_each(|(all, bytes)| *all += bytes);
                     edges += 1;
                     seconds += took;
                     slowest = slowest.max(took);
@@ -166,8 +174,9 @@ impl Facts {
             if rows > 0 {
                 let row_bytes = bytes as f64 / rows as f64;
                 let (mean, slowest) = (seconds / rows as f64, slowest * f64::from(edges) / rows as f64);
+                let codec = most_used(&decoded_bytes);
                 let seconds = vec![(place(at, plan.as_ref(), &[]), RowSeconds { mean, slowest })];
-                self.lock().sent(identity, columns(plan.as_ref()), Sent { row_bytes, seconds });
+                self.lock().sent(identity, columns(plan.as_ref()), Sent { row_bytes, codec, seconds });
             }
             return Seen { identity, rows: input.rows };
         }
@@ -183,7 +192,7 @@ impl Facts {
 impl Sent {
     /// Adds what a later run took. Times vary from run to run, bytes do not.
     fn add(&mut self, later: Self) {
-        self.row_bytes = later.row_bytes;
+        (self.row_bytes, self.codec) = (later.row_bytes, later.codec);
         for (place, RowSeconds { mean, slowest }) in later.seconds {
             let known = self.seconds.iter().position(|(known, _)| *known == place);
             let before = known.map(|known| self.seconds.remove(known).1);
@@ -296,6 +305,16 @@ fn columns(plan: &dyn ExecutionPlan) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+    use datafusion::common::{JoinType, NullEquality};
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
+    use datafusion::physical_plan::collect;
+    use datafusion::physical_plan::filter::FilterExec;
+    use datafusion::physical_plan::joins::HashJoinExecBuilder;
+
     use super::*;
 
     #[test]
@@ -311,8 +330,11 @@ mod tests {
     #[test]
     fn a_bounded_number_of_operators_is_remembered() {
         let mut store = Store::default();
-        let at =
-            |place| Sent { row_bytes: 1.0, seconds: vec![(place, RowSeconds { mean: 1.0, slowest: 2.0 })] };
+        let at = |place| Sent {
+            row_bytes: 1.0,
+            codec: None,
+            seconds: vec![(place, RowSeconds { mean: 1.0, slowest: 2.0 })],
+        };
         for identity in 0..FACTS_MAX as u64 + 10 {
             store.of(identity).rows = Some(1.0);
             (0..20).for_each(|columns| store.sent(identity, columns, at(0)));
@@ -330,13 +352,97 @@ mod tests {
     fn the_time_of_rows_is_known_by_where_they_are_received() {
         let at = |place, mean| {
             let seconds = RowSeconds { mean, slowest: 2.0 * mean };
-            Sent { row_bytes: mean, seconds: vec![(place, seconds)] }
+            Sent { row_bytes: mean, codec: None, seconds: vec![(place, seconds)] }
         };
         let mut sent = at(1, 8.0);
         for (place, mean) in [(2, 1.0), (1, 4.0), (2, 3.0)] {
             sent.add(at(place, mean));
         }
         let seconds = |mean| RowSeconds { mean, slowest: 2.0 * mean };
-        assert_eq!(sent, Sent { row_bytes: 3.0, seconds: vec![(2, seconds(2.0)), (1, seconds(6.0))] });
+        assert_eq!(
+            sent,
+            Sent { row_bytes: 3.0, codec: None, seconds: vec![(2, seconds(2.0)), (1, seconds(6.0))] }
+        );
+    }
+
+    /// The two keys of a row.
+    type Keys = [Option<i64>; 2];
+
+    /// Two partitions of rows.
+    fn source(names: [&str; 2], partitions: &[Vec<Keys>; 2], nullable: bool) -> Arc<dyn ExecutionPlan> {
+        let fields = names.map(|name| Field::new(name, DataType::Int64, nullable));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let batches = |rows: &Vec<Keys>| {
+            let key = |index: usize| -> ArrayRef {
+                Arc::new(rows.iter().map(|row| row[index]).collect::<Int64Array>())
+            };
+            vec![RecordBatch::try_new(schema.clone(), vec![key(0), key(1)]).unwrap()]
+        };
+        let partitions = [batches(&partitions[0]), batches(&partitions[1])];
+        MemorySourceConfig::try_new_exec(&partitions, schema, None).unwrap()
+    }
+
+    /// Joins partitions by both keys, which may be NULL on the left side if it is `nullable`. Returns the rows
+    /// that are then known of the right side, and those of the join.
+    async fn joined(
+        kind: JoinType,
+        left: [Vec<Keys>; 2],
+        right: [Vec<Keys>; 2],
+        nullable: bool,
+    ) -> (Option<f64>, usize) {
+        let key = |name: &str, index: usize| -> Arc<dyn PhysicalExpr> { Arc::new(Column::new(name, index)) };
+        let streams = left.len();
+        let left = source(["a", "b"], &left, nullable);
+        let scan = source(["c", "d"], &right, true);
+        // Unlike the scan, a filter counts its rows.
+        let all = Arc::new(BinaryExpr::new(key("c", 0), Operator::GtEq, lit(0_i64)));
+        let right: Arc<dyn ExecutionPlan> = Arc::new(FilterExec::try_new(all, scan.clone()).unwrap());
+        let on = vec![(key("a", 0), key("c", 0)), (key("b", 1), key("d", 1))];
+        let join = HashJoinExecBuilder::new(left, right.clone(), on, kind)
+            .with_partition_mode(PartitionMode::Partitioned)
+            .with_null_equality(NullEquality::NullEqualsNothing)
+            .build_exec()
+            .unwrap();
+        let given = collect(join.clone(), Arc::default()).await.unwrap();
+        let facts = Facts::default();
+        facts.learn(&join, streams);
+        let scan = identity(scan.as_ref(), &[], streams);
+        let known = facts.rows(identity(right.as_ref(), &[scan], streams));
+        (known, given.iter().map(RecordBatch::num_rows).sum())
+    }
+
+    #[tokio::test]
+    async fn rows_beside_a_divided_join_are_learned_unless_a_partition_may_have_read_none() {
+        let one = vec![[Some(1), Some(1)]];
+        let right = [
+            vec![[Some(1), Some(1)], [Some(1), Some(1)], [Some(9), Some(9)]],
+            vec![[Some(2), Some(2)], [Some(3), None], [Some(8), Some(8)]],
+        ];
+        let null = vec![[Some(2), None], [Some(3), None]];
+        for (kind, second, known, rows) in [
+            // Each partition has a row without NULL to look for.
+            (JoinType::Inner, vec![[Some(2), Some(2)], [Some(3), None]], Some(6.0), 3),
+            // One key that is NULL is enough for a row to find nothing, whichever of them.
+            (JoinType::Inner, null.clone(), None, 2),
+            (JoinType::Inner, vec![[Some(2), None], [None, Some(2)]], None, 2),
+            (JoinType::LeftSemi, null.clone(), None, 1),
+            (JoinType::RightSemi, null.clone(), None, 2),
+            (JoinType::Inner, vec![], None, 2),
+            (JoinType::Left, vec![], None, 2),
+            // These give rows that find nothing, so that all are read.
+            (JoinType::Left, null.clone(), Some(6.0), 4),
+            (JoinType::Right, null.clone(), Some(6.0), 6),
+            (JoinType::Right, vec![], Some(6.0), 6),
+        ] {
+            let found = joined(kind, [one.clone(), second.clone()], right.clone(), true).await;
+            assert_eq!(found, (known, rows), "{kind:?} {second:?}");
+        }
+        // Where the right side has no rows, nobody knows whether it was read, unless no key can be NULL.
+        let [first, _] = right;
+        for (nullable, known) in [(true, None), (false, Some(3.0))] {
+            let left = [one.clone(), vec![[Some(2), Some(2)]]];
+            let found = joined(JoinType::Inner, left, [first.clone(), vec![]], nullable).await;
+            assert_eq!(found, (known, 2), "{nullable}");
+        }
     }
 }

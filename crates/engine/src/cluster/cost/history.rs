@@ -222,6 +222,9 @@ fn write(path: &Path, edges: &VecDeque<PastEdge>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{TimestampMillisecondType, UInt64Type};
+
     use super::*;
 
     fn sent(from: &str, to: &str, rows: u64) -> Edge {
@@ -232,6 +235,7 @@ mod tests {
             to_node: to.into(),
             rows,
             bytes_wire: Some(rows * 8),
+            codec: None,
             overlay_streams: 0,
             wait_seconds: 0.0,
             seconds: Some(0.1),
@@ -246,7 +250,9 @@ mod tests {
             to_node: to.into(),
             rows,
             bytes_wire: rows * 8.0,
+            codec: None,
             link_seconds: 0.1,
+            processor_seconds: 0.1,
             seconds: 0.2,
             slowest_seconds: 0.3,
             is_known: true,
@@ -332,5 +338,45 @@ mod tests {
         history.add(&[], vec![sent("a", "b", 8)]);
         history.write();
         assert_eq!(edges(&EdgeHistory::open(Some(path))).len(), 2);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_backwards_changes_neither_the_order_nor_the_numbers_of_queries() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("edges.jsonl");
+        let history = EdgeHistory::open(Some(path.clone()));
+        for rows in [7, 8, 9] {
+            history.add(&[expected("a", "b", 5.0)], vec![sent("a", "b", rows), sent("c", "b", rows)]);
+        }
+        // The second query ended years before the first, and the third before 1970.
+        let ended_ms = [4_000_000_000_000_i64, 1_000_000_000_000, -1];
+        for edge in &mut history.lock().edges {
+            edge.ended_ms = ended_ms[edge.query as usize - 1];
+        }
+        let numbered = |history: &EdgeHistory| {
+            let rows = history.rows().unwrap();
+            let query = rows.column_by_name("query").unwrap().as_primitive::<UInt64Type>();
+            let ended = rows.column_by_name("ended_at").unwrap().as_primitive::<TimestampMillisecondType>();
+            query.values().iter().copied().zip(ended.values().iter().copied()).collect::<Vec<_>>()
+        };
+        let [first, second, third] = [(1_u64, ended_ms[0]), (2, ended_ms[1]), (3, ended_ms[2])];
+        let all = [first, first, second, second, third, third];
+        history.write();
+        let again = EdgeHistory::open(Some(path.clone()));
+        assert_eq!(edges(&again), edges(&history));
+        assert_eq!(numbered(&again), all);
+        // The next query is the fourth, although it has ended before the first did.
+        again.add(&[], vec![sent("a", "b", 10)]);
+        again.write();
+        let later = EdgeHistory::open(Some(path));
+        assert_eq!(edges(&later), edges(&again));
+        assert_eq!(numbered(&later)[..6], all);
+        let last = edges(&later).pop().unwrap();
+        assert_eq!((last.query, last.rows), (4, 10));
+        assert!(last.ended_ms < ended_ms[0] && last.ended_ms > ended_ms[1]);
+        // What is forgotten first is not what is said to have ended first.
+        later.add(&[], (0..EDGES_MAX as u64 - 5).map(|row| sent("a", "b", row)).collect());
+        let kept = numbered(&later);
+        assert_eq!((kept.len(), &kept[..4]), (EDGES_MAX, &all[2..]));
     }
 }

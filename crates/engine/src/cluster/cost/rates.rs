@@ -5,9 +5,14 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::TaskContext;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
@@ -49,14 +54,26 @@ pub(crate) struct ProcessorRates {
     pub(crate) group_row: f64,
     /// To assign a row to a partition, and copy it there.
     pub(crate) route_row: f64,
-    /// To encode a byte and decode it, with the codec `light`.
-    pub(crate) code_byte: f64,
+    /// To encode a byte of rows in memory with the codec `light`.
+    pub(crate) encode_byte: f64,
+    /// To decode it again.
+    pub(crate) decode_byte: f64,
+    /// To read a byte of rows, as they are in memory, from a Parquet file.
+    pub(crate) scan_byte: f64,
 }
 
 impl Default for ProcessorRates {
     /// Assumed until the nodes have measured theirs.
     fn default() -> Self {
-        Self { build_row: 60e-9, probe_row: 30e-9, group_row: 80e-9, route_row: 15e-9, code_byte: 1e-9 }
+        Self {
+            build_row: 60e-9,
+            probe_row: 30e-9,
+            group_row: 80e-9,
+            route_row: 15e-9,
+            encode_byte: 0.6e-9,
+            decode_byte: 0.4e-9,
+            scan_byte: 1e-9,
+        }
     }
 }
 
@@ -68,8 +85,15 @@ impl ProcessorRates {
             probe_row: self.probe_row.max(other.probe_row),
             group_row: self.group_row.max(other.group_row),
             route_row: self.route_row.max(other.route_row),
-            code_byte: self.code_byte.max(other.code_byte),
+            encode_byte: self.encode_byte.max(other.encode_byte),
+            decode_byte: self.decode_byte.max(other.decode_byte),
+            scan_byte: self.scan_byte.max(other.scan_byte),
         }
+    }
+
+    /// To encode a byte and decode it.
+    pub(crate) fn code_byte(&self) -> f64 {
+        self.encode_byte + self.decode_byte
     }
 
     /// The rates of this machine, which are measured once in a process.
@@ -99,7 +123,8 @@ impl ProcessorRates {
         let both = timed(&context, || join(&schema, &rows, &rows)).await?;
         let group = timed(&context, || aggregate(&schema, &rows)).await?;
         let per_row = |seconds: f64| seconds / ROWS as f64;
-        let (mut route, mut code) = (f64::INFINITY, f64::INFINITY);
+        let [mut route, mut encode, mut decode, mut scan] = [f64::INFINITY; 4];
+        let file = parquet(&schema, &rows)?;
         for _ in 0..TRIES {
             let began = Instant::now();
             let mut partitioner = BatchPartitioner::new_hash_partitioner(vec![key()], 8, Time::new())?;
@@ -107,7 +132,9 @@ impl ProcessorRates {
                 partitioner.partition(batch.clone(), |_, _| Ok(()))?;
             }
             route = route.min(began.elapsed().as_secs_f64());
-            code = code.min(coded(&schema, &rows)?);
+            let (encoding, decoding) = coded(&schema, &rows)?;
+            (encode, decode) = (encode.min(encoding), decode.min(decoding));
+            scan = scan.min(scanned(&file)?);
         }
         let bytes: usize = rows.iter().map(RecordBatch::get_array_memory_size).sum();
         Ok(Self {
@@ -116,7 +143,9 @@ impl ProcessorRates {
             probe_row: per_row((both - build).max(both / 10.0)),
             group_row: per_row(group),
             route_row: per_row(route),
-            code_byte: code / bytes as f64,
+            encode_byte: encode / bytes as f64,
+            decode_byte: decode / bytes as f64,
+            scan_byte: scan / bytes as f64,
         })
     }
 }
@@ -129,7 +158,9 @@ impl From<ProcessorRates> for ProcessorEntry {
             probe_row_ps: ps(rates.probe_row),
             group_row_ps: ps(rates.group_row),
             route_row_ps: ps(rates.route_row),
-            code_byte_ps: ps(rates.code_byte),
+            encode_byte_ps: ps(rates.encode_byte),
+            decode_byte_ps: ps(rates.decode_byte),
+            scan_byte_ps: ps(rates.scan_byte),
         }
     }
 }
@@ -143,7 +174,9 @@ impl From<ProcessorEntry> for ProcessorRates {
             probe_row: seconds(entry.probe_row_ps),
             group_row: seconds(entry.group_row_ps),
             route_row: seconds(entry.route_row_ps),
-            code_byte: seconds(entry.code_byte_ps),
+            encode_byte: seconds(entry.encode_byte_ps),
+            decode_byte: seconds(entry.decode_byte_ps),
+            scan_byte: seconds(entry.scan_byte_ps),
         }
     }
 }
@@ -220,15 +253,37 @@ async fn timed(context: &Arc<TaskContext>, plan: impl Fn() -> Result<Arc<dyn Exe
     Ok(fastest.as_secs_f64())
 }
 
-/// The seconds to encode and decode the rows.
-fn coded(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<f64> {
+/// A Parquet file with the rows, compressed as ours are.
+fn parquet(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<Bytes> {
+    let compression = Compression::ZSTD(ZstdLevel::default());
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
+    for batch in rows {
+        writer.write(batch)?;
+    }
+    Ok(writer.into_inner()?.into())
+}
+
+/// The seconds to read a Parquet file.
+fn scanned(file: &Bytes) -> Result<f64> {
+    let began = Instant::now();
+    for batch in ParquetRecordBatchReaderBuilder::try_new(file.clone())?.build()? {
+        batch?;
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// The seconds to encode the rows, and to decode them.
+fn coded(schema: &SchemaRef, rows: &[RecordBatch]) -> Result<(f64, f64)> {
     let fail =
         |error: lightship_wire::WireError| datafusion::error::DataFusionError::External(Box::new(error));
     let began = Instant::now();
     let message = Encoder::new(Codec::Light).encode_all(rows).map_err(fail)?;
+    let encoding = began.elapsed();
     let payload = datafusion::arrow::buffer::Buffer::from_vec(message.to_vec());
+    let began = Instant::now();
     decode(schema, payload, BODY_BYTES_MAX).map_err(fail)?;
-    Ok(began.elapsed().as_secs_f64())
+    Ok((encoding.as_secs_f64(), began.elapsed().as_secs_f64()))
 }
 
 #[cfg(test)]
@@ -238,8 +293,13 @@ mod tests {
     #[tokio::test]
     async fn each_rate_is_measured() {
         let rates = ProcessorRates::measure().await.unwrap();
-        for seconds in [rates.build_row, rates.probe_row, rates.group_row, rates.route_row, rates.code_byte] {
+        let of_rows = [rates.build_row, rates.probe_row, rates.group_row, rates.route_row];
+        let of_bytes = [rates.encode_byte, rates.decode_byte, rates.scan_byte];
+        for seconds in of_rows.into_iter().chain(of_bytes) {
             assert!(seconds > 0.0 && seconds < 1e-3, "{rates:?}");
         }
+        // What is announced is what was measured.
+        let announced = ProcessorRates::from(ProcessorEntry::from(rates));
+        assert!((announced.decode_byte / rates.decode_byte - 1.0).abs() < 0.1, "{announced:?} {rates:?}");
     }
 }

@@ -325,7 +325,7 @@ impl Pricing<'_> {
     /// Every node builds the hash table of all rows of one side, in one thread, and looks its own rows up.
     fn broadcast(&self, way: Strategy, build: Given, probe: Given) -> Cost {
         let received = build.bytes * (self.nodes - 1.0) / self.nodes;
-        let coding = received * self.rates.processor.code_byte / self.threads as f64;
+        let coding = received * self.rates.processor.code_byte() / self.threads as f64;
         let building = build.rows * self.rates.processor.build_row;
         let probing = probe.rows / self.nodes * self.rates.processor.probe_row / self.threads as f64;
         Cost {
@@ -359,7 +359,7 @@ impl Pricing<'_> {
             received += from_others * input.busiest(self.nodes);
         }
         let processor_seconds =
-            rows * self.rates.processor.route_row + received * self.rates.processor.code_byte;
+            rows * self.rates.processor.route_row + received * self.rates.processor.code_byte();
         Cost {
             strategy: Strategy::Repartition,
             processor_seconds: processor_seconds / self.threads as f64,
