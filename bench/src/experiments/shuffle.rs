@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array as _, RecordBatch};
 use futures::TryStreamExt;
 use lab::Lab;
@@ -39,7 +40,7 @@ const FIGURES: &[Figure] = &[
 ];
 /// The edges of plans, in a file of their own.
 const EDGES: &str = "shuffle-edges";
-const EDGE_FIGURES: [Figure; 7] = [
+const EDGE_FIGURES: [Figure; 9] = [
     Figure { name: "edges", digits: 0, range: false },
     Figure { name: "error of seconds", digits: 2, range: false },
     Figure { name: "part with an error below the target", digits: 2, range: false },
@@ -47,10 +48,11 @@ const EDGE_FIGURES: [Figure; 7] = [
     Figure { name: "error of rows", digits: 2, range: false },
     Figure { name: "pairs of stages", digits: 0, range: false },
     Figure { name: "error of seconds of the slowest edge", digits: 2, range: false },
+    Figure { name: "edges of first runs", digits: 0, range: false },
+    Figure { name: "factor of seconds of first runs", digits: 2, range: false },
 ];
-/// Places of the two counts among the figures. What follows a count is an average over as many.
-const EDGES_COUNT: usize = 0;
-const PAIRS_COUNT: usize = 5;
+/// Places of the counts among the figures. What follows a count is an average over as many.
+const COUNTS: [usize; 3] = [0, 5, 7];
 /// The target for the error of the time.
 const ERROR_MAX: f64 = 0.2;
 /// Shorter edges are not counted.
@@ -156,6 +158,8 @@ fn measure(
         let clusters = builds.filter(|(wire, _)| settings.wants(wire)).enumerate().map(start);
         let clusters = clusters.collect::<Result<Vec<_>>>()?;
         for (query, sql) in tpch.queries.iter().enumerate() {
+            let ours = clusters.iter().find(|(wire, _)| *wire == OURS);
+            let before = ours.map(|(_, ours)| last_query(ours, query % NODES)).transpose()?.unwrap_or(0);
             let contenders = clusters.iter().map(|(wire, cluster)| {
                 let mut checked = false;
                 Contender::new(*wire, move || {
@@ -170,8 +174,8 @@ fn measure(
             let values = vec![link.to_owned(), storage.to_owned(), format!("{:02}", query + 1)];
             let place = Case { values, scale, note: note.clone() };
             results.add(comparison.run(settings, &place)?)?;
-            let Some((_, ours)) = clusters.iter().find(|(wire, _)| *wire == OURS) else { continue };
-            let explained = Contender::new(OURS, move || edges(ours, query % NODES, sql));
+            let Some((_, ours)) = ours else { continue };
+            let explained = Contender::new(OURS, move || edges(ours, query % NODES, sql, before));
             let comparison = Comparison { figures: &EDGE_FIGURES, contenders: vec![explained] };
             predicted.add(comparison.run(settings, &place)?)?;
         }
@@ -181,8 +185,9 @@ fn measure(
 
 /// How well a cluster predicts its edges: how many took at least 10 ms, and the mean error of their time, as a part of what
 /// was measured; the errors of their bytes and rows together, as parts of the query's bytes and rows, since an edge can have none;
-/// the mean error of the time of the slowest edge between two stages.
-fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
+/// the mean error of the time of the slowest edge between two stages; how many edges took at least 10 ms before their bytes were
+/// known, in the queries after the one with number `before`, and the factor by which their time was wrong (a geometric mean).
+fn edges(cluster: &Cluster<'_>, host: usize, sql: &str, before: i64) -> Result<Vec<f64>> {
     let (_, rows) = cluster.query(host, &format!("explain analyze {sql}"))?;
     let plans = rows.first().and_then(|batch| batch.column(1).as_string_opt::<i32>());
     let json = plans.filter(|plans| plans.len() == 2).ok_or("EXPLAIN has no plan")?.value(1);
@@ -215,6 +220,7 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
     }
     let long = slowest.into_values().flatten().filter(|(_, measured)| *measured >= EDGE_SECONDS_MIN);
     of_slowest.extend(long.map(|(expected, measured)| error(expected, measured)));
+    let first = first_runs(cluster, host, before)?;
     let part = |part: usize| part as f64 / of_seconds.len().max(1) as f64;
     let close = of_seconds.iter().filter(|error| **error <= ERROR_MAX).count();
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
@@ -226,7 +232,32 @@ fn edges(cluster: &Cluster<'_>, host: usize, sql: &str) -> Result<Vec<f64>> {
         of_rows.0 / of_rows.1.max(1.0),
         of_slowest.len() as f64,
         mean(&of_slowest),
+        first.0 as f64,
+        first.1,
     ])
+}
+
+/// The number of the last query that was planned on a host.
+fn last_query(cluster: &Cluster<'_>, host: usize) -> Result<i64> {
+    let (_, rows) =
+        cluster.query(host, "select cast(coalesce(max(query), 0) as bigint) as last from cluster.edges")?;
+    let last = rows.first().and_then(|rows| rows.column(0).as_primitive_opt::<Int64Type>());
+    Ok(last.ok_or("cluster.edges has no numbers")?.value(0))
+}
+
+/// How many edges of later queries took at least 10 ms before their bytes were known, and the factor by which their time was
+/// wrong, which is a geometric mean.
+fn first_runs(cluster: &Cluster<'_>, host: usize, before: i64) -> Result<(i64, f64)> {
+    let sql = format!(
+        "select count(*) as edges, coalesce(exp(avg(abs(ln(expected_seconds / seconds)))), 1) as factor \
+         from cluster.edges where query > {before} and not is_known and expected_seconds > 0 and seconds >= \
+         {EDGE_SECONDS_MIN}"
+    );
+    let (_, rows) = cluster.query(host, &sql)?;
+    let rows = rows.first().filter(|rows| rows.num_rows() == 1).ok_or("no row of cluster.edges")?;
+    let edges = rows.column(0).as_primitive_opt::<Int64Type>().ok_or("no count")?.value(0);
+    let factor = rows.column(1).as_primitive_opt::<Float64Type>().ok_or("no factor")?.value(0);
+    Ok((edges, factor))
 }
 
 /// The mean errors of all edges.
@@ -238,8 +269,8 @@ fn predictions(results: &Results) -> String {
         let Some(course) = courses.iter().find(|course| course.join(", ") == row) else {
             return String::new();
         };
-        let figure = EDGE_FIGURES.iter().position(|known| known.name == column).unwrap_or(EDGES_COUNT);
-        let count = if figure < PAIRS_COUNT { EDGES_COUNT } else { PAIRS_COUNT };
+        let figure = EDGE_FIGURES.iter().position(|known| known.name == column).unwrap_or(0);
+        let count = COUNTS.into_iter().rfind(|count| *count <= figure).unwrap_or(0);
         let (mut all, mut weighted) = (0.0, 0.0);
         for query in results.values(2) {
             let of = |figure: usize| results.summary(&place(course, query), OURS, figure).median;
@@ -249,7 +280,7 @@ fn predictions(results: &Results) -> String {
             }
         }
         match figure {
-            EDGES_COUNT | PAIRS_COUNT => tables::number(all, 0),
+            _ if figure == count => tables::number(all, 0),
             _ if all > 0.0 => tables::number(weighted / all, 2),
             _ => String::new(),
         }
@@ -260,7 +291,10 @@ fn predictions(results: &Results) -> String {
          before: the mean error of the predicted time, as a part of what was measured, and the sums of the errors of bytes and of rows in \
          a query, as parts of its bytes and rows (the mean of queries, by their numbers of edges). The time is that from the \
          request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge is that between two \
-         stages, for which the second waits.\n\n{}",
+         stages, for which the second waits. First runs are edges whose bytes were not yet known, also those of a plan that a run \
+         has changed: the factor is that between the time by the model of links and processors (`docs/cost-model.md`) and the \
+         measured one, whichever is longer (a geometric mean for each query). Over links, the model takes each node to have a host of its own, \
+         but here all share the processors of one machine.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )
 }

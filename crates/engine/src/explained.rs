@@ -111,7 +111,7 @@ pub struct ExpectedEdge {
     #[serde(default)]
     pub processor_seconds: f64,
     /// Time from the request of these rows to their end: that of the link; or, if that is longer, that of the stages when
-    /// they last ran, or of the processor if they never ran.
+    /// they last ran. If they never ran, it is at least that of the processor, and that of each edge below.
     pub seconds: f64,
     /// The same of the slowest edge between these two stages.
     #[serde(default)]

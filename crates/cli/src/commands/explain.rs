@@ -106,11 +106,11 @@ fn show(explained: &Explained) -> String {
             "stage",
             "from",
             "to",
+            "codec",
             "rows",
             "expected",
             "on the wire",
             "expected",
-            "codec",
             "took",
             "expected",
             "waited for",
@@ -130,11 +130,11 @@ fn show(explained: &Explained) -> String {
                 format!("{} to {}", edge.from_stage, edge.to_stage),
                 edge.from_node.clone(),
                 edge.to_node.clone(),
+                edge.codec.clone().unwrap_or_default(),
                 grouped(edge.rows),
                 of(|expected| grouped(expected.rows as u64)),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 of(|expected| Size(expected.bytes_wire as u64).to_string()),
-                edge.codec.clone().unwrap_or_default(),
                 edge.seconds.map_or_else(String::new, |seconds| Seconds(seconds).to_string()),
                 of(|expected| Seconds(expected.seconds).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
@@ -144,7 +144,7 @@ fn show(explained: &Explained) -> String {
         if explained.edges.iter().all(|edge| edge.overlay_streams == 0) {
             table.iter_mut().for_each(|row| row.truncate(heads.len() - 1));
         }
-        aligned(&mut text, 0, &table, 3);
+        aligned(&mut text, 0, &table, CODEC + 1);
         text.push('\n');
         slowest(&mut text, explained);
     }
@@ -179,13 +179,16 @@ fn slowest(text: &mut String, explained: &Explained) {
     text.push('\n');
 }
 
+/// The column of the codec in tables of edges, the last one that is aligned to the left.
+const CODEC: usize = 3;
+
 /// What nodes are expected to send each other.
 fn expected(text: &mut String, edges: &[ExpectedEdge]) {
     if edges.is_empty() {
         return;
     }
     let mut table = vec![
-        ["stage", "from", "to", "rows expected", "on the wire", "codec", "time"].map(String::from).to_vec(),
+        ["stage", "from", "to", "codec", "rows expected", "on the wire", "time"].map(String::from).to_vec(),
     ];
     let mut edges: Vec<&ExpectedEdge> = edges.iter().collect();
     edges.sort_by_key(|edge| (edge.to_stage, edge.from_stage, &edge.from_node, &edge.to_node));
@@ -194,13 +197,19 @@ fn expected(text: &mut String, edges: &[ExpectedEdge]) {
             format!("{} to {}", edge.from_stage, edge.to_stage),
             edge.from_node.clone(),
             edge.to_node.clone(),
+            edge.codec.clone().unwrap_or_default(),
             grouped(edge.rows as u64),
             Size(edge.bytes_wire as u64).to_string(),
-            edge.codec.clone().unwrap_or_default(),
             Seconds(edge.seconds).to_string(),
         ]
     }));
-    aligned(text, 0, &table, 3);
+    if table.iter().skip(1).all(|row| row[CODEC].is_empty()) {
+        // No query before has sent such rows.
+        table.iter_mut().for_each(|row| drop(row.remove(CODEC)));
+        aligned(text, 0, &table, CODEC);
+    } else {
+        aligned(text, 0, &table, CODEC + 1);
+    }
     text.push('\n');
 }
 

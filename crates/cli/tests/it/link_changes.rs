@@ -37,6 +37,10 @@ const FEW_ROWS: usize = 100_000;
 /// The link changes when its node has sent this many bytes more.
 const STEP_BYTES: u64 = 512 << 10;
 
+/// Nothing is sent but keep-alives if there are no more bytes than these for this long.
+const QUIET_BYTES: u64 = 16 << 10;
+const QUIET: Duration = Duration::from_millis(300);
+
 /// Each row is a group of its own, so that all rows are sent to the node that has their hash.
 const SQL: &str = "select count(*) as n, sum(w % 1000003) as w, sum(x % 1000003) as x \
                    from (select v, max(w) as w, max(x) as x from t group by v) as g";
@@ -120,9 +124,23 @@ impl Cluster {
         until("rows are sent", || self.sent_bytes() >= bytes);
     }
 
+    /// Waits until the changed node sends next to nothing: links are measured now and then.
+    #[track_caller]
+    fn is_quiet(&self) {
+        let (mut since, mut from) = (Instant::now(), self.sent_bytes());
+        until("no link is being measured", || {
+            let now = self.sent_bytes();
+            if now > from + QUIET_BYTES {
+                (since, from) = (Instant::now(), now);
+            }
+            since.elapsed() > QUIET
+        });
+    }
+
     /// Runs [`SQL`], and changes the link of the changed node while its rows are sent.
     #[track_caller]
     fn changes_in_a_query(&self, to: &str) {
+        self.is_quiet();
         let begun = self.sent_bytes();
         let query = self.begin(0);
         self.has_sent(begun + STEP_BYTES);

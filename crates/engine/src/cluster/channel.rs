@@ -1,7 +1,7 @@
 //! datafusion-distributed's channel to a worker, over Lightship's protocol.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -207,7 +207,13 @@ impl WorkerChannel for PeerChannel {
         let from = self.peer.name.clone();
         let measure = || MetricBuilder::new(&metrics).with_label(node.clone());
         let bytes = measure().bytes_counter(explain::BYTES);
-        let decoded = Codec::ALL.map(|codec| measure().global_counter(explain::decoded(codec)));
+        let counters = metrics.clone();
+        let decoded = Arc::new(Codec::ALL.map(|codec| {
+            let (counters, node) = (counters.clone(), node.clone());
+            LazyLock::new(move || {
+                MetricBuilder::new(&counters).with_label(node).global_counter(explain::decoded(codec))
+            })
+        }));
         let rows_read = measure().global_counter(explain::ROWS);
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
@@ -251,7 +257,9 @@ impl WorkerChannel for PeerChannel {
                     let Some(rows) = rows else {
                         bytes.add_bytes(reply.bytes_wire as usize);
                         for (counter, bytes) in decoded.iter().zip(reply.decoded_bytes) {
-                            counter.add(bytes as usize);
+                            if bytes > 0 {
+                                counter.add(bytes as usize);
+                            }
                         }
                         meter.ended(reply.bytes_wire);
                         return Ok(None);

@@ -1,5 +1,6 @@
 //! What a query is expected to send before it runs, and what is learned from it once it has.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::cost::edges::{Prediction, plans};
 use super::cost::rates::Rates;
 use super::explain;
 use super::members::Snapshot;
+use super::route::on_one_host;
 use crate::explained::ExpectedEdge;
 
 /// Queries that are learned from at a time: their plans are kept until all nodes have reported.
@@ -52,6 +54,8 @@ impl Cluster {
             facts: &self.facts,
             snapshot: &snapshot,
             rates: Rates::of(&snapshot).processor,
+            processors: on_one_host(&snapshot)
+                .then(|| std::thread::available_parallelism().map_or(1, NonZero::get)),
             partitions,
             exchange: &self.exchange,
         };

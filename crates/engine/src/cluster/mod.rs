@@ -82,7 +82,7 @@ use crate::{arithmetic, functions, information_schema};
 pub(crate) const VERSION: &str = concat!(
     "lightship ",
     env!("CARGO_PKG_VERSION"),
-    ", cluster 4, datafusion 55.2, datafusion-distributed 4.0"
+    ", cluster 5, datafusion 55.2, datafusion-distributed 4.0"
 );
 
 /// A node that accepts no connection within this time counts as unreachable.

@@ -71,9 +71,14 @@ fn brings_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Whether all nodes are known by the same host: then they share its processors and its network, and a node that
 /// looks slower was only measured at a busier moment.
 pub(crate) fn on_one_host(snapshot: &Snapshot) -> bool {
-    let mut hosts = snapshot.nodes.iter().map(|node| node.name.rsplit_once(':').map(|(host, _)| host));
+    let mut hosts = snapshot.nodes.iter().map(|node| host_of(&node.name));
     let first = hosts.next();
     hosts.all(|host| Some(host) == first)
+}
+
+/// The host in the name of a node, which is HOST:PORT.
+pub(crate) fn host_of(node: &str) -> Option<&str> {
+    node.rsplit_once(':').map(|(host, _)| host)
 }
 
 /// The nodes and the bytes a second that each receives, the fastest first. All send the rows that they have, whichever

@@ -49,6 +49,8 @@ pub(crate) struct ShardScanExec {
     shards: Shards,
     /// Of the rows of all shards; known to the coordinator only.
     statistics: Arc<Statistics>,
+    /// Bytes in memory that are read to find these rows; known to the coordinator only.
+    read_bytes: f64,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// The plan over this node's rows, made when the first partition is executed.
@@ -77,15 +79,21 @@ impl ShardScanExec {
             fetch,
             shards,
             statistics: Arc::new(Statistics::new_unknown(&schema)),
+            read_bytes: 0.0,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             local: Arc::default(),
         }
     }
 
-    /// The same scan, with what is known of its rows.
-    pub(crate) fn with_statistics(self, statistics: Statistics) -> Self {
-        Self { statistics: Arc::new(statistics), ..self }
+    /// The same scan, with what is known of its rows, and the bytes in memory that are read to find them.
+    pub(crate) fn with_statistics(self, statistics: Statistics, read_bytes: f64) -> Self {
+        Self { statistics: Arc::new(statistics), read_bytes, ..self }
+    }
+
+    /// Bytes in memory that are read to find its rows.
+    pub(crate) fn read_bytes(&self) -> f64 {
+        self.read_bytes
     }
 
     /// The same scan, of other rows.
@@ -96,6 +104,7 @@ impl ShardScanExec {
             fetch: self.fetch,
             shards,
             statistics: self.statistics.clone(),
+            read_bytes: self.read_bytes,
             properties: self.properties.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             local: Arc::default(),

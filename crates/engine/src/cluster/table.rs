@@ -13,6 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use super::Cluster;
+use super::cost::estimate::width;
 use super::cost::statistics;
 use super::members::{Members, Node, Snapshot};
 use super::request::{Shards, Share, Table};
@@ -67,6 +68,20 @@ struct ClusterTable {
 }
 
 impl ClusterTable {
+    /// Bytes in memory that are read of these columns, and of those that the conditions need.
+    fn read_bytes(&self, projection: Option<&Vec<usize>>, filters: &[Expr], limit: Option<usize>) -> f64 {
+        let all = || (0..self.schema.fields().len()).collect();
+        let mut columns: BTreeSet<usize> =
+            projection.map_or_else(all, |columns| columns.iter().copied().collect());
+        let needed = filters.iter().flat_map(Expr::column_refs);
+        columns.extend(needed.filter_map(|column| self.schema.index_of(&column.name).ok()));
+        let row_bytes = columns.iter().map(|&index| width(&self.statistics, index, self.schema.field(index)));
+        // A condition may have to read all rows to find a few.
+        let most = limit.filter(|_| filters.is_empty()).unwrap_or(usize::MAX);
+        let rows = self.statistics.num_rows.get_value().map_or(0, |rows| most.min(*rows));
+        rows as f64 * row_bytes.sum::<f64>()
+    }
+
     /// `None` if no node has it.
     fn open(name: &str, snapshot: &Snapshot) -> Result<Option<Self>> {
         let find = |tables: &[Table]| tables.iter().find(|table| table.name == name).cloned();
@@ -216,8 +231,9 @@ impl TableProvider for ClusterTable {
         }
         let statistics = statistics::filtered(&self.statistics, &self.schema, filters, state);
         let statistics = statistics.project(projection).with_fetch(limit, 0, 1)?;
+        let read_bytes = self.read_bytes(projection, filters, limit);
         let (name, filters) = (self.name.clone(), filters.to_vec());
         let scan = ShardScanExec::new(name, schema, filters, limit, shards, partitions);
-        Ok(Arc::new(scan.with_statistics(statistics)))
+        Ok(Arc::new(scan.with_statistics(statistics, read_bytes)))
     }
 }

@@ -174,6 +174,9 @@ impl Upload {
             let reason = format!("the result is too large for {PARTS_MAX} parts");
             return Err(self.waiter.refusal(&reason, Some("write it as several objects")));
         }
+        if *self.waiter.cancelled.borrow() {
+            return Err(self.waiter.stopped());
+        }
         let others = (SENDING_BYTES_MAX / part_bytes(self.parts)).max(1);
         self.wait_until_sending(others - 1)?;
         if self.upload.is_none() {
@@ -236,6 +239,7 @@ impl Drop for Upload {
                     // Whether it has arrived or failed, it is forgotten.
                     if timeout_at(arrival, &mut part).await.is_err() {
                         part.abort();
+                        let _ = part.await;
                     }
                 }
                 timeout(ABORT_TIMEOUT, upload.abort()).await

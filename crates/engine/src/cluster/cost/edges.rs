@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion_distributed::{NetworkBoundaryExt, NetworkShuffleExec, Stage};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _, Partitioning};
+use datafusion_distributed::{DistributedLeafExec, NetworkBoundaryExt, NetworkShuffleExec, Stage};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query};
 
 use super::estimate::Estimate;
 use super::facts::{Facts, WireCost};
-use super::identity::{identity, keeps_rows, place};
+use super::identity::{identity, keeps_rows, place, reads_all};
 use super::rates::ProcessorRates;
 use crate::cluster::edge_plans::{EdgePlan, EdgePlans, WINDOW_BATCHES_MAX};
 use crate::cluster::exchange::{Exchange, WINDOW_BATCHES};
 use crate::cluster::members::Snapshot;
-use crate::cluster::route::{self, on_one_host};
+use crate::cluster::route::{self, host_of};
+use crate::cluster::shard::ShardScanExec;
 use crate::explained::ExpectedEdge;
 
 /// Bytes on the wire for a byte in memory, where these rows were never sent before.
@@ -33,6 +34,8 @@ pub(crate) struct Prediction<'a> {
     pub(crate) snapshot: &'a Snapshot,
     /// Of the slowest processor.
     pub(crate) rates: ProcessorRates,
+    /// Processors of the host, if all nodes share one.
+    pub(crate) processors: Option<usize>,
     /// Partitions of a task.
     pub(crate) partitions: usize,
     /// The memory that edges share.
@@ -109,7 +112,7 @@ impl Prediction<'_> {
         }
         let estimates: Vec<&Estimate> = inputs.iter().map(|input| &input.estimate).collect();
         let estimate = Estimate::of(plan.as_ref(), &estimates, streams, self.facts.rows(identity));
-        let read_bytes = if inputs.is_empty() { estimate.bytes().unwrap_or(0.0) } else { 0.0 };
+        let read_bytes = if inputs.is_empty() { read_bytes(plan.as_ref(), &estimate) } else { 0.0 };
         let reading = read_bytes * self.rates.scan_byte / self.threads(stage.nodes.len());
         Ok(Subplan {
             identity,
@@ -133,16 +136,19 @@ impl Prediction<'_> {
         }
         match plan.name() {
             "AggregateExec" => self.rates.group_row,
-            "RepartitionExec" => self.rates.route_row + above,
+            "RepartitionExec" if matches!(plan.output_partitioning(), Partitioning::Hash(..)) => {
+                self.rates.route_row + above
+            }
+            _ if reads_all(plan) => 0.0,
             _ if keeps_rows(plan) || plan.is::<FilterExec>() => above,
             _ => 0.0,
         }
     }
 
-    /// Threads that work on a stage of this many tasks. Nodes of one host share its processors.
+    /// Threads that work at the same time on a stage of this many tasks.
     fn threads(&self, nodes: usize) -> f64 {
-        let nodes = if on_one_host(self.snapshot) { 1 } else { nodes };
-        (nodes * self.partitions).max(1) as f64
+        let threads = nodes.saturating_mul(self.partitions);
+        self.processors.map_or(threads, |processors| threads.min(processors)).max(1) as f64
     }
 
     /// The edges between two stages.
@@ -179,6 +185,9 @@ impl Prediction<'_> {
                 // All edges of a node share its link.
                 let others =
                     |nodes: &[String], node: &String| nodes.iter().filter(|other| *other != node).count();
+                // Nodes of one host send rows as they are.
+                let is_near = host_of(sender) == host_of(receiver);
+                let bytes = if is_near && before.is_none() { memory_bytes } else { bytes };
                 let (readers, senders) = (others(to, sender), others(from, receiver));
                 let sends = bytes * readers as f64 / self.snapshot.sends(sender);
                 let receives = bytes * senders as f64 / self.snapshot.receives(receiver);
@@ -190,6 +199,7 @@ impl Prediction<'_> {
                     [sender, receiver].map(|node| self.snapshot.processor(node).unwrap_or_default());
                 let coding = coding(encoder.encode_byte, readers, from.len())
                     + coding(decoder.decode_byte, senders, to.len());
+                let coding = if is_near { 0.0 } else { coding };
                 coding_seconds = coding_seconds.max(coding);
                 // All stages share the processors.
                 let processor_seconds = input.processor_seconds + coding + reading_seconds;
@@ -273,6 +283,15 @@ impl Prediction<'_> {
     }
 }
 
+/// Bytes in memory that a scan reads to find its rows.
+fn read_bytes(scan: &dyn ExecutionPlan, estimate: &Estimate) -> f64 {
+    if let Some(leaf) = scan.downcast_ref::<DistributedLeafExec>() {
+        return read_bytes(leaf.original().as_ref(), estimate);
+    }
+    let shards = scan.downcast_ref::<ShardScanExec>().map(ShardScanExec::read_bytes);
+    shards.or_else(|| estimate.bytes()).unwrap_or(0.0)
+}
+
 /// The sizes of each edge of a plan, for all nodes that run it.
 pub(crate) fn plans(edges: &[ExpectedEdge]) -> EdgePlans {
     let mut plans = EdgePlans::default();
@@ -281,4 +300,65 @@ pub(crate) fn plans(edges: &[ExpectedEdge]) -> EdgePlans {
         plans.set(edge.from_stage, EdgePlan { message_bytes, window_batches: edge.window_batches });
     }
     plans
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use datafusion::common::{JoinType, NullEquality};
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::PhysicalExpr;
+    use datafusion::physical_expr::expressions::Column;
+    use datafusion::physical_plan::joins::HashJoinExecBuilder;
+
+    use super::*;
+
+    /// A join of 1000 and 10,000 rows of 8 bytes.
+    fn join(mode: PartitionMode) -> Arc<dyn ExecutionPlan> {
+        let [left, right] = [1000, 10_000].map(|count| {
+            let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..count));
+            let rows = RecordBatch::try_from_iter([("key", values)]).unwrap();
+            MemorySourceConfig::try_new_exec(&[vec![rows.clone()]], rows.schema(), None).unwrap()
+        });
+        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("key", 0));
+        HashJoinExecBuilder::new(left, right, vec![(key.clone(), key)], JoinType::Inner)
+            .with_partition_mode(mode)
+            .with_null_equality(NullEquality::NullEqualsNothing)
+            .build_exec()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_stage_that_has_never_run_takes_what_its_operators_take_of_the_threads_of_its_nodes() {
+        let rates =
+            ProcessorRates { build_row: 1e-6, probe_row: 1e-7, scan_byte: 1e-9, ..ProcessorRates::default() };
+        let (facts, snapshot, exchange) =
+            (Facts::default(), Snapshot::default(), Exchange::new(1 << 20, 1 << 20));
+        let nodes = ["a:1", "a:2", "a:3", "a:4"].map(str::to_owned);
+        let seconds = |mode, processors| {
+            let prediction = Prediction {
+                facts: &facts,
+                snapshot: &snapshot,
+                rates,
+                processors,
+                partitions: 2,
+                exchange: &exchange,
+            };
+            let stage = At { stage: 1, nodes: &nodes, row_seconds: 0.0 };
+            prediction.explore(&join(mode), 0, stage, &mut Vec::new()).unwrap().processor_seconds
+        };
+        let (build, probe, scan) = (1e-3, 1e-3, 88e-6);
+        for (mode, processors, expected) in [
+            (PartitionMode::Partitioned, None, (build + probe + scan) / 8.0),
+            // One thread of each node builds the table of all rows.
+            (PartitionMode::CollectLeft, None, build + (probe + scan) / 8.0),
+            // Four nodes of one host take turns.
+            (PartitionMode::Partitioned, Some(2), (build + probe + scan) / 2.0),
+            (PartitionMode::CollectLeft, Some(2), 4.0 * build / 2.0 + (probe + scan) / 2.0),
+            (PartitionMode::CollectLeft, Some(16), build + (probe + scan) / 8.0),
+        ] {
+            let found = seconds(mode, processors);
+            assert!((found / expected - 1.0).abs() < 1e-9, "{mode:?} {processors:?}: {found} {expected}");
+        }
+    }
 }

@@ -40,14 +40,10 @@ impl Estimate {
         let widths = schema.fields().iter().enumerate().map(|(index, field)| {
             let mut children = plan.children().into_iter().zip(inputs);
             let known = children.find_map(|(child, input)| input.width(&child.schema(), field));
-            let column = &statistics.column_statistics[index];
-            let leaf = || match (column.byte_size.get_value(), statistics.num_rows.get_value()) {
-                (Some(&bytes), Some(&rows)) if inputs.is_empty() && rows > 0 => {
-                    Some(bytes as f64 / rows as f64)
-                }
-                _ => None,
-            };
-            known.or_else(leaf).unwrap_or_else(|| width_of(field.data_type()))
+            known.unwrap_or_else(|| match inputs {
+                [] => width(&statistics, index, field),
+                _ => width_of(field.data_type()),
+            })
         });
         let widths: Vec<f64> = widths.collect();
         if statistics.num_rows == Precision::Absent {
@@ -104,6 +100,15 @@ fn partial_groups(groups: f64, rows: f64, streams: f64) -> f64 {
     // computed so that it is right for very many groups.
     let seen = -groups * (rows / streams * (-1.0 / groups).ln_1p()).exp_m1();
     (seen * streams).min(rows)
+}
+
+/// Bytes of a value of a column of a table, in memory.
+pub(crate) fn width(table: &Statistics, index: usize, field: &Field) -> f64 {
+    let bytes = table.column_statistics.get(index).and_then(|column| column.byte_size.get_value());
+    match (bytes, table.num_rows.get_value()) {
+        (Some(&bytes), Some(&rows)) if rows > 0 => bytes as f64 / rows as f64,
+        _ => width_of(field.data_type()),
+    }
 }
 
 fn width_of(kind: &DataType) -> f64 {
