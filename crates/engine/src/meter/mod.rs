@@ -19,7 +19,7 @@ use lightship_transport::net::Delivery;
 use lightship_usage::{Entry, Figure, Figures, Subject};
 use uuid::Uuid;
 
-pub(crate) use self::poll::{metered, metered_batches};
+pub(crate) use self::poll::{metered, metered_batches, thread_cpu_ns};
 
 /// The most tasks that are counted at a time. Each takes some 200 bytes.
 const TASKS_MAX: usize = 4096;
