@@ -207,11 +207,11 @@ impl WorkerChannel for PeerChannel {
         let from = self.peer.name.clone();
         let measure = || MetricBuilder::new(&metrics).with_label(node.clone());
         let bytes = measure().bytes_counter(explain::BYTES);
-        let counters = metrics.clone();
+        // Most streams use one codec, and counters that stay at zero would be reported too.
         let decoded = Arc::new(Codec::ALL.map(|codec| {
-            let (counters, node) = (counters.clone(), node.clone());
+            let (metrics, node) = (metrics.clone(), node.clone());
             LazyLock::new(move || {
-                MetricBuilder::new(&counters).with_label(node).global_counter(explain::decoded(codec))
+                MetricBuilder::new(&metrics).with_label(node).global_counter(explain::decoded(codec))
             })
         }));
         let rows_read = measure().global_counter(explain::ROWS);

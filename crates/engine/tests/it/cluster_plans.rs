@@ -255,6 +255,29 @@ fn inputs(plan: &Explained) -> Vec<Vec<f64>> {
     plan.choices.iter().map(|choice| choice.rows.clone()).collect()
 }
 
+/// Runs a join of inputs with this many rows, and an aggregation of [`MANY`], and checks that the next run is planned by
+/// these numbers, sends what is expected and gives the same rows as one engine.
+async fn are_planned_by_what_was_measured(
+    alone: &Engine,
+    nodes: &[Node],
+    [join, groups]: [&str; 2],
+    rows: [i64; 2],
+    way: Strategy,
+) {
+    for sql in [join, groups] {
+        explain(&nodes[0], &format!("explain analyze {sql}")).await;
+    }
+    let after = explain(&nodes[0], &format!("explain {join}")).await;
+    assert_eq!(inputs(&after), [rows.map(|rows| rows as f64)]);
+    assert_eq!(ways(&after), [way], "{after:#?}");
+    let after = explain(&nodes[0], &format!("explain {groups}")).await;
+    assert_eq!(inputs(&after), [[MANY as f64]]);
+    for sql in [join, groups] {
+        sends_what_is_expected(&nodes[0], sql).await;
+        same(alone, nodes, sql).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_without_statistics_are_joined_and_grouped_and_then_planned_by_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,17 +323,9 @@ async fn tables_without_statistics_are_joined_and_grouped_and_then_planned_by_wh
     }
     for sql in [join, groups] {
         same(&alone, &nodes, sql).await;
-        explain(&nodes[0], &format!("explain analyze {sql}")).await;
     }
-    let after = explain(&nodes[0], &format!("explain {join}")).await;
-    assert_eq!(inputs(&after), [[FEW as f64, MANY as f64]]);
-    assert_eq!(ways(&after), [Strategy::BroadcastLeft], "{after:#?}");
-    let after = explain(&nodes[0], &format!("explain {groups}")).await;
-    assert_eq!(inputs(&after), [[MANY as f64]]);
-    for sql in [join, groups] {
-        sends_what_is_expected(&nodes[0], sql).await;
-        same(&alone, &nodes, sql).await;
-    }
+    are_planned_by_what_was_measured(&alone, &nodes, [join, groups], [FEW, MANY], Strategy::BroadcastLeft)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -349,17 +364,8 @@ async fn statistics_that_are_wrong_by_a_factor_of_a_thousand_cost_no_rows_and_on
         same(&alone, &nodes, sql).await;
     }
     // In the order of the statement: the second input is the one that is sent to all nodes now.
-    explain(&nodes[0], &format!("explain analyze {join}")).await;
-    let after = explain(&nodes[0], &format!("explain {join}")).await;
-    assert_eq!(inputs(&after), [[MANY as f64, FEW as f64]]);
-    assert_eq!(ways(&after), [Strategy::BroadcastRight], "{after:#?}");
-    explain(&nodes[0], &format!("explain analyze {groups}")).await;
-    let after = explain(&nodes[0], &format!("explain {groups}")).await;
-    assert_eq!(inputs(&after), [[MANY as f64]]);
-    for sql in [join, groups] {
-        sends_what_is_expected(&nodes[0], sql).await;
-        same(&alone, &nodes, sql).await;
-    }
+    are_planned_by_what_was_measured(&alone, &nodes, [join, groups], [MANY, FEW], Strategy::BroadcastRight)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -230,7 +230,8 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(runtime) = self.waiter.runtime.take() else { return };
-        // Only the thread that writes has begun an upload, and it may wait. An object that is complete has none.
+        // This is the thread that writes, which may wait: `finish` forgets an upload that is complete, and before a first part
+        // there is none.
         if let Some(mut upload) = self.upload.take() {
             let sending = std::mem::take(&mut self.sending);
             let aborted = runtime.block_on(async {
