@@ -116,6 +116,8 @@ impl Settings {
             words.push(format!("--link {}", self.links.join(" ")));
         }
         words.extend(self.scale.map(|scale| format!("--scale {scale}")));
+        // Where it is does not matter to others.
+        words.extend(self.before.as_ref().map(|_| "--before PROGRAM".to_owned()));
         for (option, values) in [("--only", &self.only), ("--case", &self.cases)] {
             if !values.is_empty() {
                 let quoted: Vec<_> = values.iter().map(|word| format!("'{word}'")).collect();
@@ -173,6 +175,7 @@ mod tests {
         let case = parse("--case 100 csv");
         assert!(case.wants_case("100") && case.wants_case("CSV") && !case.wants_case("1"));
         assert_eq!(case.arguments(), "--rounds 5 --case '100' 'csv'");
+        assert_eq!(parse("--before a/bench").arguments(), "--rounds 5 --before PROGRAM");
         let usual = parse("");
         assert!(usual.wants_case("1"));
         assert_eq!(usual.links(&["local"]), ["local"]);

@@ -33,6 +33,8 @@ const GRPC: &str = "gRPC";
 const WIRES: [&str; 2] = [OURS, GRPC];
 /// The nodes of `--before`, an earlier build.
 const BEFORE: &str = "before";
+/// The same nodes over gRPC.
+const GRPC_BEFORE: &str = "gRPC, before";
 const FIGURES: &[Figure] = &[
     Figure { name: "seconds", digits: 3, range: true },
     Figure { name: "wire MB", digits: 1, range: false },
@@ -138,7 +140,8 @@ fn measure(
     for storage in STORAGES {
         let this = std::env::current_exe()?;
         let builds = WIRES.iter().map(|wire| (*wire, &this));
-        let builds = builds.chain(settings.before.iter().map(|program| (BEFORE, program)));
+        let earlier = settings.before.iter().flat_map(|program| [(BEFORE, program), (GRPC_BEFORE, program)]);
+        let builds = builds.chain(earlier);
         let folders: Vec<&Path> = match storage {
             "shared" => vec![&tpch.whole],
             _ => tpch.parts.iter().map(PathBuf::as_path).collect(),
@@ -150,7 +153,7 @@ fn measure(
                 number,
                 folders: &folders,
                 partitions: PARTITIONS,
-                grpc: wire == GRPC,
+                grpc: wire == GRPC || wire == GRPC_BEFORE,
                 connections: None,
             };
             Ok((wire, Cluster::start(&setup)?))
@@ -292,7 +295,7 @@ fn predictions(results: &Results) -> String {
          a query, as parts of its bytes and rows (the mean of queries, by their numbers of edges). The time is that from the \
          request of the rows to their end. Target: a mean error of at most {ERROR_MAX:.2}. The slowest edge is that between two \
          stages, for which the second waits. First runs are edges whose bytes were not yet known, also those of a plan that a run \
-         has changed: the factor is that between the time by the model of links and processors (`docs/cost-model.md`) and the \
+         has changed: the factor is that between the time by the model of links, processors and starts (`docs/cost-model.md`) and the \
          measured one, whichever is longer (a geometric mean for each query). Over links, the model takes each node to have a host of its own, \
          but here all share the processors of one machine.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
@@ -310,7 +313,7 @@ fn totals(results: &Results) -> String {
     let columns = [
         "Lightship, seconds",
         "gRPC, seconds",
-        "ratio",
+        "ratio to gRPC",
         "to be at most",
         "Lightship, wire MB",
         "gRPC, wire MB",
@@ -327,13 +330,14 @@ fn totals(results: &Results) -> String {
             Some((wire, "seconds")) => tables::spread(total(wire, 0), 2),
             Some((wire, "wire MB")) => tables::number(total(wire, 1).median, 1),
             Some((wire, _)) => tables::number(total(wire, 2).median, 1),
-            None if column == "ratio" => tables::number(total(OURS, 0).median / total(GRPC, 0).median, 2),
+            None if column == "ratio to gRPC" => {
+                tables::number(total(OURS, 0).median / total(GRPC, 0).median, 2)
+            }
             None => target.map_or(String::new(), |(_, target)| format!("{target:.2}")),
         }
     };
     format!(
-        "### All queries\n\nThe sum over the queries of each round: median, with minimum and \
-         maximum.\n\n{}",
+        "### All queries\n\nThe sum over the queries of each round: median, with minimum and maximum.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )
 }
@@ -346,21 +350,31 @@ fn against_before(results: &Results) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let columns =
-        ["before, seconds", "now, seconds", "ratio", "to be at most", "before, wire MB", "now, wire MB"];
+    let columns = [
+        "before, seconds",
+        "now, seconds",
+        "ratio to before",
+        "to be at most",
+        "gRPC, before, seconds",
+        "ratio to gRPC, before",
+        "before, wire MB",
+        "now, wire MB",
+        "gRPC, before, wire MB",
+    ];
     let cell = |row: &str, column: &str| {
         let Some(course) = courses.iter().find(|course| course.join(", ") == row) else {
             return String::new();
         };
-        let [before, now] =
-            [BEFORE, OURS].map(|build| [0, 1].map(|figure| results.total(course, build, figure)));
-        match column {
-            "before, seconds" => tables::spread(before[0], 2),
-            "now, seconds" => tables::spread(now[0], 2),
-            "ratio" => tables::number(now[0].median / before[0].median, 2),
-            "before, wire MB" => tables::number(before[1].median, 1),
-            "now, wire MB" => tables::number(now[1].median, 1),
-            _ => {
+        let total = |name: &str, figure: usize| {
+            results.total(course, if name == "now" { OURS } else { name }, figure)
+        };
+        if let Some(other) = column.strip_prefix("ratio to ") {
+            return tables::number(total("now", 0).median / total(other, 0).median, 2);
+        }
+        match column.rsplit_once(", ") {
+            Some((name, "seconds")) => tables::spread(total(name, 0), 2),
+            Some((name, _)) => tables::number(total(name, 1).median, 1),
+            None => {
                 let target = LINKS_BEFORE.iter().find(|(link, _)| *link == course[0]);
                 target.map_or(String::new(), |(_, target)| format!("{target:.2}"))
             }
@@ -368,8 +382,8 @@ fn against_before(results: &Results) -> String {
     };
     format!(
         "### Compared with an earlier build\n\nThe nodes of `--before` plan without what was measured of tables, links \
-         and earlier queries (commit 2683fe1). `1gbit+100mbit`: one node of four has 100 Mbit/s, both ways, the others 1 \
-         Gbit/s. The sum over the queries of each round: median, with minimum and maximum.\n\n{}",
+         and earlier queries (commit 2683fe1): by the rules of DataFusion and datafusion-distributed alone. `gRPC, before`: the same nodes over gRPC. \
+         `1gbit+100mbit`: one node of four has 100 Mbit/s, both ways, the others 1 Gbit/s. The sum over the queries of each round: median, with minimum and maximum.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )
 }
@@ -425,7 +439,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         title: "Queries over four nodes, compared with datafusion-distributed's gRPC",
         text: format!(
             "TPC-H's 22 queries, each sent to one of {NODES} nodes by a client on its host, with \
-             {PARTITIONS} partitions a node. datafusion-distributed gives both contenders the same \
+             {PARTITIONS} partitions a node. Lightship and gRPC have the same \
              plans, tasks and nodes. Plans and rows go over Lightship's protocol or over the library's \
              gRPC (Arrow Flight, LZ4), each with its defaults. In parts, each node has a quarter of the \
              rows in its own files; shared, all nodes read the same files. The contenders take turns \

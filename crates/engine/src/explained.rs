@@ -110,13 +110,17 @@ pub struct ExpectedEdge {
     /// that get them first.
     #[serde(default)]
     pub processor_seconds: f64,
-    /// Time from the request of these rows to their end: that of the link; or, if that is longer, that of the stages when
-    /// they last ran. If they never ran, it is at least that of the processor, and that of each edge below.
+    /// The longest of: the time of the link without the first message, that of the processor, and the work of each edge below.
+    #[serde(default)]
+    pub work_seconds: f64,
+    /// Time from the request of these rows to their end, at least that of the link. It is the usual one of the last runs in
+    /// which these rows were sent to the same place of a plan; otherwise the work and the time to start the stages, and no
+    /// less than that of each edge below.
     pub seconds: f64,
     /// The same of the slowest edge between these two stages.
     #[serde(default)]
     pub slowest_seconds: f64,
-    /// Whether a query before has sent these rows, so that their bytes are known.
+    /// Whether a query before has sent these rows, to whatever place of its plan, so that their bytes are known.
     pub is_known: bool,
     /// Bytes of a message of one of its streams, as rows in memory; smaller if there is not enough memory.
     #[serde(default)]

@@ -57,6 +57,7 @@ impl Cluster {
             processors: on_one_host(&snapshot)
                 .then(|| std::thread::available_parallelism().map_or(1, NonZero::get)),
             partitions,
+            start_seconds: self.edges.start_seconds(),
             exchange: &self.exchange,
         };
         planned.expected = prediction.edges(plan, self.name())?;

@@ -38,6 +38,8 @@ pub(crate) struct Prediction<'a> {
     pub(crate) processors: Option<usize>,
     /// Partitions of a task.
     pub(crate) partitions: usize,
+    /// The time that stages need to start.
+    pub(crate) start_seconds: f64,
     /// The memory that edges share.
     pub(crate) exchange: &'a Exchange,
 }
@@ -48,6 +50,8 @@ struct Subplan {
     estimate: Estimate,
     /// Seconds of the processor of a node for its part in all stages of the subplan.
     processor_seconds: f64,
+    /// The largest `work_seconds` of the edges between these stages.
+    work_seconds: f64,
     /// The time of the slowest edge between these stages.
     edge_seconds: f64,
 }
@@ -118,6 +122,7 @@ impl Prediction<'_> {
             identity,
             estimate,
             processor_seconds: processor_seconds + reading,
+            work_seconds: inputs.iter().map(|input| input.work_seconds).fold(0.0, f64::max),
             edge_seconds: inputs.iter().map(|input| input.edge_seconds).fold(0.0, f64::max),
         })
     }
@@ -166,13 +171,13 @@ impl Prediction<'_> {
         // Only a shuffle divides the rows over its readers; others get all of them.
         let readers = if boundary.is::<NetworkShuffleExec>() { to.len().max(1) } else { 1 };
         let rows = rows / from.len().max(1) as f64 / readers as f64;
+        let before = before.as_ref();
         let row_bytes = before.map_or(estimate.row_bytes() * CODED, |sent| sent.row_bytes);
         let bytes = rows * row_bytes;
         let coded = row_bytes / estimate.row_bytes().max(1.0);
         let plan = self.sizes(rows, estimate.row_bytes(), before.map(|_| coded), (from, to));
-        let [mean, slowest] = before.map_or([0.0; 2], |sent| {
-            [sent.row_seconds, sent.slowest_row_seconds].map(|seconds| seconds * rows)
-        });
+        let times = before.and_then(|sent| sent.times.as_ref());
+        let usual = times.map(|times| times.usual(rows));
         let memory_bytes = rows * estimate.row_bytes();
         // Of one task, while the others run beside it.
         let coding = |byte_seconds: f64, edges: usize, tasks: usize| {
@@ -194,7 +199,8 @@ impl Prediction<'_> {
                 let link = self.snapshot.link(sender, receiver);
                 let alone = link.map_or(0.0, |link| bytes / link.bytes_per_second);
                 let first_message = link.map_or(0.0, |link| link.first_message_seconds);
-                let link_seconds = sends.max(receives).max(alone) + first_message;
+                let transfer_seconds = sends.max(receives).max(alone);
+                let link_seconds = transfer_seconds + first_message;
                 let [encoder, decoder] =
                     [sender, receiver].map(|node| self.snapshot.processor(node).unwrap_or_default());
                 let coding = coding(encoder.encode_byte, readers, from.len())
@@ -203,10 +209,10 @@ impl Prediction<'_> {
                 coding_seconds = coding_seconds.max(coding);
                 // All stages share the processors.
                 let processor_seconds = input.processor_seconds + coding + reading_seconds;
-                let seconds = match before {
-                    Some(_) => mean,
-                    None => input.edge_seconds.max(processor_seconds),
-                };
+                // A first message is part of the start.
+                let work_seconds = transfer_seconds.max(processor_seconds).max(input.work_seconds);
+                let never_sent = || input.edge_seconds.max(work_seconds + self.start_seconds);
+                let seconds = usual.unwrap_or_else(never_sent).max(link_seconds);
                 edges.push(ExpectedEdge {
                     from_stage: sending.stage,
                     to_stage: receiving.stage,
@@ -217,7 +223,8 @@ impl Prediction<'_> {
                     codec: before.and_then(|sent| sent.codec).map(|codec| codec.to_string()),
                     link_seconds,
                     processor_seconds,
-                    seconds: link_seconds.max(seconds),
+                    work_seconds,
+                    seconds,
                     slowest_seconds: 0.0,
                     is_known: before.is_some(),
                     message_bytes: plan.message_bytes.into(),
@@ -226,11 +233,12 @@ impl Prediction<'_> {
             }
         }
         let edges = &mut edges[first..];
-        let of_edge = |edge: &ExpectedEdge| if before.is_some() { edge.link_seconds } else { edge.seconds };
-        let slowest = edges.iter().map(of_edge).fold(slowest, f64::max);
+        let slowest = times.map_or(0.0, |times| times.slowest(rows));
+        let slowest = edges.iter().map(|edge| edge.seconds).fold(slowest, f64::max);
         edges.iter_mut().for_each(|edge| edge.slowest_seconds = slowest);
         Subplan {
             processor_seconds: input.processor_seconds + coding_seconds,
+            work_seconds: edges.iter().map(|edge| edge.work_seconds).fold(input.work_seconds, f64::max),
             edge_seconds: edges.iter().map(|edge| edge.seconds).fold(input.edge_seconds, f64::max),
             ..input
         }
@@ -342,6 +350,7 @@ mod tests {
                 rates,
                 processors,
                 partitions: 2,
+                start_seconds: 0.0,
                 exchange: &exchange,
             };
             let stage = At { stage: 1, nodes: &nodes, row_seconds: 0.0 };

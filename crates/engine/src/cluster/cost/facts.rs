@@ -12,14 +12,15 @@ use datafusion_distributed::{DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, NetworkBounda
 use lightship_wire::Codec;
 
 use super::identity::{fetch, hash, identity, place, reads_all, reads_all_first, unnumbered};
+use super::times::{EdgeTimes, RunTimes};
 use crate::cluster::explain::{by_edge, by_task, most_used};
 
 /// Operators that are remembered; the oldest are forgotten first.
 const FACTS_MAX: usize = 4096;
 /// Sets of columns that are remembered of an operator.
 const COLUMNS_MAX: usize = 4;
-/// Places in plans at which the time of sending these columns is remembered.
-const PLACES_MAX: usize = 8;
+/// Places in plans at which the time of sending these columns is remembered: at most 15 MB in all.
+const PLACES_MAX: usize = 4;
 /// With fewer rows for each partition on average, a partition may have no row.
 const FEW_ROWS: u64 = 16;
 
@@ -46,36 +47,32 @@ struct Fact {
 }
 
 /// What it took to send the rows of an operator to other nodes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Default)]
 struct Sent {
     row_bytes: f64,
     /// The codec of most of them.
     codec: Option<Codec>,
     /// By the [`place`] where they are received, the last one first: rows take longer where they wait for another input.
-    seconds: Vec<(u64, RowSeconds)>,
+    times: Vec<(u64, EdgeTimes)>,
 }
 
-/// The time of the edges between two stages, for a row of an average edge: that of the last run, and half as much of each
-/// before.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct RowSeconds {
-    /// Of an average edge, from the request of its rows to their end.
-    mean: f64,
-    /// Of the slowest edge.
-    slowest: f64,
+/// A run in which the rows of an operator were sent to other nodes.
+struct SentRun {
+    row_bytes: f64,
+    codec: Option<Codec>,
+    place: u64,
+    times: RunTimes,
 }
 
 /// What it takes to send the rows of an operator to other nodes, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WireCost {
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct WireCost {
     /// Bytes on the wire for a row.
-    pub(crate) row_bytes: f64,
+    pub(super) row_bytes: f64,
     /// The codec of most rows.
-    pub(crate) codec: Option<Codec>,
-    /// Seconds of an edge, from the request of its rows to their end, for a row.
-    pub(crate) row_seconds: f64,
-    /// The same of the slowest edge, for a row of an average one.
-    pub(crate) slowest_row_seconds: f64,
+    pub(super) codec: Option<Codec>,
+    /// If they were sent to the same place.
+    pub(super) times: Option<EdgeTimes>,
 }
 
 impl Facts {
@@ -88,20 +85,14 @@ impl Facts {
         self.lock().facts.get(&identity)?.rows
     }
 
-    /// What it took to send the rows of the operator, with these columns, to this place of a plan. If they were not sent
-    /// to it before, their time is that of the last place that they were sent to.
-    pub(crate) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan, place: u64) -> Option<WireCost> {
+    /// What it took to send the rows of the operator, with these columns, to this place of a plan.
+    pub(super) fn sent(&self, identity: u64, plan: &dyn ExecutionPlan, place: u64) -> Option<WireCost> {
         let columns = columns(plan);
         let known = self.lock();
         let (_, sent) = known.facts.get(&identity)?.sent.iter().find(|(known, _)| *known == columns)?;
-        let here = sent.seconds.iter().find(|(known, _)| *known == place);
-        let (_, seconds) = here.or(sent.seconds.first())?;
-        Some(WireCost {
-            row_bytes: sent.row_bytes,
-            codec: sent.codec,
-            row_seconds: seconds.mean,
-            slowest_row_seconds: seconds.slowest,
-        })
+        let here = sent.times.iter().find(|(known, _)| *known == place);
+        let times = here.map(|(_, times)| times.clone());
+        Some(WireCost { row_bytes: sent.row_bytes, codec: sent.codec, times })
     }
 
     /// The part of the operator's rows that has one key, beyond that of the others: 0 if that is not known.
@@ -147,8 +138,7 @@ impl Facts {
         }
         let identity = identity(plan.as_ref(), &identities, streams);
         if let (Some(_), [input]) = (plan.as_network_boundary(), inputs.as_slice()) {
-            let (mut rows, mut bytes, mut edges) = (0, 0, 0);
-            let (mut seconds, mut slowest) = (0.0, 0.0_f64);
+            let (mut rows, mut bytes, mut seconds) = (0, 0, Vec::new());
             let mut are_whole = whole;
             let mut decoded_bytes = [0; Codec::ALL.len()];
             let mut by_reader = BTreeMap::<usize, u64>::new();
@@ -158,9 +148,7 @@ impl Facts {
                     rows += edge.rows;
                     bytes += edge.bytes;
                     decoded_bytes.iter_mut().zip(edge.decoded_bytes).for_each(|(all, bytes)| *all += bytes);
-                    edges += 1;
-                    seconds += took;
-                    slowest = slowest.max(took);
+                    seconds.push(took);
                 } else {
                     are_whole = false;
                 }
@@ -171,12 +159,14 @@ impl Facts {
             {
                 self.lock().skew(identity, numbered(keys.iter()), skew);
             }
-            if rows > 0 {
-                let row_bytes = bytes as f64 / rows as f64;
-                let (mean, slowest) = (seconds / rows as f64, slowest * f64::from(edges) / rows as f64);
-                let codec = most_used(&decoded_bytes);
-                let seconds = vec![(place(at, plan.as_ref(), &[]), RowSeconds { mean, slowest })];
-                self.lock().sent(identity, columns(plan.as_ref()), Sent { row_bytes, codec, seconds });
+            if let Some(times) = RunTimes::new(seconds, rows) {
+                let (row_bytes, codec) = (bytes as f64 / rows as f64, most_used(&decoded_bytes));
+                let place = place(at, plan.as_ref(), &[]);
+                self.lock().sent(
+                    identity,
+                    columns(plan.as_ref()),
+                    SentRun { row_bytes, codec, place, times },
+                );
             }
             return Seen { identity, rows: input.rows };
         }
@@ -190,20 +180,14 @@ impl Facts {
 }
 
 impl Sent {
-    /// Adds what a later run took. Times vary from run to run, bytes do not.
-    fn add(&mut self, later: Self) {
-        (self.row_bytes, self.codec) = (later.row_bytes, later.codec);
-        for (place, RowSeconds { mean, slowest }) in later.seconds {
-            let known = self.seconds.iter().position(|(known, _)| *known == place);
-            let before = known.map(|known| self.seconds.remove(known).1);
-            let of = |before: Option<f64>, now: f64| before.map_or(now, |before| (before + now) / 2.0);
-            let seconds = RowSeconds {
-                mean: of(before.map(|before| before.mean), mean),
-                slowest: of(before.map(|before| before.slowest), slowest),
-            };
-            self.seconds.truncate(PLACES_MAX - 1);
-            self.seconds.insert(0, (place, seconds));
-        }
+    /// Adds a later run. Times vary from run to run, bytes do not.
+    fn add(&mut self, run: SentRun) {
+        (self.row_bytes, self.codec) = (run.row_bytes, run.codec);
+        let known = self.times.iter().position(|(known, _)| *known == run.place);
+        let mut times = known.map(|known| self.times.remove(known).1).unwrap_or_default();
+        times.add(run.times);
+        self.times.truncate(PLACES_MAX - 1);
+        self.times.insert(0, (run.place, times));
     }
 }
 
@@ -221,11 +205,13 @@ impl Store {
         self.facts.entry(identity).or_default()
     }
 
-    fn sent(&mut self, identity: u64, columns: u64, new: Sent) {
+    fn sent(&mut self, identity: u64, columns: u64, run: SentRun) {
         let sent = &mut self.of(identity).sent;
         match sent.iter_mut().find(|(known, _)| *known == columns) {
-            Some((_, known)) => known.add(new),
+            Some((_, known)) => known.add(run),
             None => {
+                let mut new = Sent::default();
+                new.add(run);
                 sent.truncate(COLUMNS_MAX - 1);
                 sent.insert(0, (columns, new));
             }
@@ -330,10 +316,11 @@ mod tests {
     #[test]
     fn a_bounded_number_of_operators_is_remembered() {
         let mut store = Store::default();
-        let at = |place| Sent {
+        let at = |place| SentRun {
             row_bytes: 1.0,
             codec: None,
-            seconds: vec![(place, RowSeconds { mean: 1.0, slowest: 2.0 })],
+            place,
+            times: RunTimes::new(vec![1.0], 1).unwrap(),
         };
         for identity in 0..FACTS_MAX as u64 + 10 {
             store.of(identity).rows = Some(1.0);
@@ -343,26 +330,34 @@ mod tests {
         }
         assert_eq!((store.facts.len(), store.order.len()), (FACTS_MAX, FACTS_MAX));
         assert!(store.facts.values().all(|fact| fact.sent.len() == COLUMNS_MAX));
-        assert!(store.facts.values().all(|fact| fact.sent[0].1.seconds.len() == PLACES_MAX));
+        assert!(store.facts.values().all(|fact| fact.sent[0].1.times.len() == PLACES_MAX));
         assert!(store.facts.values().all(|fact| fact.skew.len() == COLUMNS_MAX));
         assert!(!store.facts.contains_key(&0) && store.facts.contains_key(&(FACTS_MAX as u64)));
     }
 
     #[test]
     fn the_time_of_rows_is_known_by_where_they_are_received() {
-        let at = |place, mean| {
-            let seconds = RowSeconds { mean, slowest: 2.0 * mean };
-            Sent { row_bytes: mean, codec: None, seconds: vec![(place, seconds)] }
-        };
-        let mut sent = at(1, 8.0);
-        for (place, mean) in [(2, 1.0), (1, 4.0), (2, 3.0)] {
-            sent.add(at(place, mean));
+        let mut sent = Sent::default();
+        for (place, seconds) in [(1, 8.0), (2, 1.0), (1, 4.0), (2, 1.0)] {
+            let times = RunTimes::new(vec![seconds], 1).unwrap();
+            sent.add(SentRun { row_bytes: seconds, codec: None, place, times });
         }
-        let seconds = |mean| RowSeconds { mean, slowest: 2.0 * mean };
-        assert_eq!(
-            sent,
-            Sent { row_bytes: 3.0, codec: None, seconds: vec![(2, seconds(2.0)), (1, seconds(6.0))] }
-        );
+        let known: Vec<_> = sent.times.iter().map(|(place, times)| (*place, times.usual(1.0))).collect();
+        assert_eq!((sent.row_bytes, known), (1.0, vec![(2, 1.0), (1, 4.0)]));
+    }
+
+    #[test]
+    fn rows_that_were_sent_elsewhere_have_known_bytes_and_an_unknown_time() {
+        let rows = source(["a", "b"], &[vec![], vec![]], false);
+        let facts = Facts::default();
+        let times = RunTimes::new(vec![1.0], 1).unwrap();
+        let run = SentRun { row_bytes: 8.0, codec: Some(Codec::None), place: 1, times };
+        facts.lock().sent(7, columns(rows.as_ref()), run);
+        let here = facts.sent(7, rows.as_ref(), 1).unwrap();
+        assert_eq!(here.times.map(|times| times.usual(2.0)), Some(2.0));
+        let elsewhere = WireCost { row_bytes: 8.0, codec: Some(Codec::None), times: None };
+        assert_eq!(facts.sent(7, rows.as_ref(), 2), Some(elsewhere));
+        assert_eq!(facts.sent(8, rows.as_ref(), 1), None);
     }
 
     /// The two keys of a row.

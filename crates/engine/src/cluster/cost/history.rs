@@ -21,6 +21,10 @@ use crate::explained::{Edge, ExpectedEdge};
 const EDGES_MAX: usize = 10_000;
 /// They are written this often if there are new ones, and when the node stops.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
+/// Edges that are expected to need less work show how long stages take to start.
+const START_WORK_SECONDS_MAX: f64 = 0.001;
+/// Queries whose time to start is remembered.
+const STARTS_MAX: usize = 16;
 /// No more of a file is read.
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -35,6 +39,8 @@ pub(crate) struct EdgeHistory {
 #[derive(Debug, Default)]
 struct Past {
     edges: VecDeque<PastEdge>,
+    /// Seconds that the stages of the last queries took to start, the last one first.
+    starts: VecDeque<f64>,
     /// Whether some of them are not on disk.
     is_new: bool,
 }
@@ -65,6 +71,8 @@ struct Expected {
     rows: f64,
     bytes: f64,
     seconds: f64,
+    /// `None` if an earlier version has written the edge.
+    work_seconds: Option<f64>,
 }
 
 impl EdgeHistory {
@@ -78,8 +86,11 @@ impl EdgeHistory {
                 VecDeque::new()
             }
         };
-        let edges = file.as_ref().map(read).unwrap_or_default();
-        Self { past: Mutex::new(Past { edges, is_new: false }), file: Mutex::new(file) }
+        let mut past = Past { edges: file.as_ref().map(read).unwrap_or_default(), ..Past::default() };
+        let edges = past.edges.make_contiguous();
+        let starts = edges.chunk_by(|a, b| a.query == b.query).rev().filter_map(start_seconds);
+        past.starts = starts.take(STARTS_MAX).collect();
+        Self { past: Mutex::new(past), file: Mutex::new(file) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Past> {
@@ -95,6 +106,7 @@ impl EdgeHistory {
         let mut past = self.lock();
         let query = past.edges.back().map_or(1, |edge| edge.query.saturating_add(1));
         let ended_ms = Utc::now().timestamp_millis();
+        let mut edges = Vec::new();
         for sent in sent.into_iter().filter(|edge| edge.from_node != edge.to_node) {
             let key = (sent.from_stage, sent.to_stage, sent.from_node.clone(), sent.to_node.clone());
             let expected = expected.get(&key).map(|edge| Expected {
@@ -102,9 +114,9 @@ impl EdgeHistory {
                 rows: edge.rows,
                 bytes: edge.bytes_wire,
                 seconds: edge.seconds,
+                work_seconds: Some(edge.work_seconds),
             });
-            past.is_new = true;
-            past.edges.push_back(PastEdge {
+            edges.push(PastEdge {
                 query,
                 ended_ms,
                 from_stage: sent.from_stage as u64,
@@ -117,7 +129,21 @@ impl EdgeHistory {
                 expected,
             });
         }
+        if edges.is_empty() {
+            return;
+        }
+        if let Some(seconds) = start_seconds(&edges) {
+            past.starts.truncate(STARTS_MAX - 1);
+            past.starts.push_front(seconds);
+        }
+        past.edges.extend(edges);
+        past.is_new = true;
         forget_oldest(&mut past.edges);
+    }
+
+    /// Seconds that the stages of a query take to start: the median of the last queries, or 0 if there were none.
+    pub(crate) fn start_seconds(&self) -> f64 {
+        median(self.lock().starts.iter().copied().collect()).unwrap_or(0.0)
     }
 
     /// All edges, oldest first: the rows of `cluster.edges`.
@@ -152,6 +178,20 @@ pub(crate) async fn follow(history: Weak<EdgeHistory>) {
         // The task fails only if it panics, and goes on in a minute.
         let _ = tokio::task::spawn_blocking(move || history.write()).await;
     }
+}
+
+/// Seconds that the stages of a query took to start: the median of its edges with next to no work.
+fn start_seconds(edges: &[PastEdge]) -> Option<f64> {
+    let starts = edges.iter().filter(|edge| {
+        let work_seconds = edge.expected.and_then(|expected| expected.work_seconds);
+        work_seconds.is_some_and(|seconds| seconds < START_WORK_SECONDS_MAX)
+    });
+    median(starts.filter_map(|edge| edge.seconds).collect())
+}
+
+fn median(mut seconds: Vec<f64>) -> Option<f64> {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied()
 }
 
 fn forget_oldest(edges: &mut VecDeque<PastEdge>) {
@@ -253,6 +293,7 @@ mod tests {
             codec: None,
             link_seconds: 0.1,
             processor_seconds: 0.1,
+            work_seconds: 0.1,
             seconds: 0.2,
             slowest_seconds: 0.3,
             is_known: true,
@@ -279,6 +320,38 @@ mod tests {
         history.add(&[], (0..EDGES_MAX as u64 - 1).map(|row| sent("a", "b", row)).collect());
         let edges = edges(&history);
         assert_eq!((edges.len(), edges[0].query, edges[1].query), (EDGES_MAX, 2, 3));
+    }
+
+    #[test]
+    fn edges_with_next_to_no_work_show_how_long_stages_take_to_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("edges.jsonl");
+        let history = EdgeHistory::open(Some(path.clone()));
+        let add = |work_seconds, all: &[Option<f64>]| {
+            let edges = all.iter().map(|seconds| Edge { seconds: *seconds, ..sent("a", "b", 7) });
+            history.add(&[ExpectedEdge { work_seconds, ..expected("a", "b", 5.0) }], edges.collect());
+        };
+        // An edge with work, one that was not read to its end, and a query without edges.
+        add(START_WORK_SECONDS_MAX, &[Some(9.0)]);
+        add(0.0, &[None]);
+        add(0.0, &[]);
+        assert_eq!(history.start_seconds(), 0.0);
+        // Each query counts once, whatever the number of its edges.
+        add(START_WORK_SECONDS_MAX / 2.0, &[Some(0.5); 12]);
+        add(0.0, &[Some(0.02), Some(0.02), Some(7.0)]);
+        add(0.0, &[Some(0.03)]);
+        assert_eq!(history.start_seconds(), 0.03);
+        history.write();
+        let lines = fs::read_to_string(&path).unwrap();
+        assert_eq!(EdgeHistory::open(Some(path.clone())).start_seconds(), 0.03);
+        // Earlier versions did not write the work.
+        let earlier = lines.replace(",\"work_seconds\":", ",\"something\":");
+        assert_ne!(earlier, lines);
+        fs::write(&path, earlier).unwrap();
+        let again = EdgeHistory::open(Some(path));
+        assert_eq!((edges(&again).len(), again.start_seconds()), (edges(&history).len(), 0.0));
+        (0..STARTS_MAX).for_each(|_| add(0.0, &[Some(0.01)]));
+        assert_eq!((history.start_seconds(), history.lock().starts.len()), (0.01, STARTS_MAX));
     }
 
     #[test]

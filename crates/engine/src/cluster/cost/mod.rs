@@ -1,7 +1,7 @@
 //! What a plan will cost: how many rows each operator gives ([`estimate`]), from what is known of the tables
 //! ([`statistics`]) and of earlier queries ([`facts`]), what a processor and a link do in a second
 //! ([`rates`]), which way to run joins and aggregations is the fastest ([`ways`]), and what nodes will send
-//! each other ([`edges`]), beside what they sent ([`history`]).
+//! each other ([`edges`]), in what time ([`times`]), beside what they sent ([`history`]).
 
 pub(crate) mod edges;
 pub(crate) mod estimate;
@@ -10,4 +10,5 @@ pub(crate) mod history;
 mod identity;
 pub(crate) mod rates;
 pub(crate) mod statistics;
+mod times;
 pub(crate) mod ways;
