@@ -13,6 +13,7 @@ use arrow_array::{
 };
 use chrono::Utc;
 use datafusion::error::Result;
+use lightship_tuner::median;
 use serde::{Deserialize, Serialize};
 
 use crate::explained::{Edge, ExpectedEdge};
@@ -143,7 +144,7 @@ impl EdgeHistory {
 
     /// Seconds that the stages of a query take to start: the median of the last queries, or 0 if there were none.
     pub(crate) fn start_seconds(&self) -> f64 {
-        median(self.lock().starts.iter().copied().collect()).unwrap_or(0.0)
+        median(self.lock().starts.iter().copied()).unwrap_or(0.0)
     }
 
     /// All edges, oldest first: the rows of `cluster.edges`.
@@ -186,12 +187,7 @@ fn start_seconds(edges: &[PastEdge]) -> Option<f64> {
         let work_seconds = edge.expected.and_then(|expected| expected.work_seconds);
         work_seconds.is_some_and(|seconds| seconds < START_WORK_SECONDS_MAX)
     });
-    median(starts.filter_map(|edge| edge.seconds).collect())
-}
-
-fn median(mut seconds: Vec<f64>) -> Option<f64> {
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied()
+    median(starts.filter_map(|edge| edge.seconds))
 }
 
 fn forget_oldest(edges: &mut VecDeque<PastEdge>) {
