@@ -173,18 +173,20 @@ impl Drop for MySqlDestination {
         cancel::send(self.server.clone(), async move {
             let end = async {
                 let mut conn = Conn::new(opts).await?;
-                if let Some(mark) = mark {
-                    kill_marked(&mut conn, &mark).await?;
-                }
+                // A connection that could not be killed ends by itself, so the table is dropped anyway.
+                let killed = match mark {
+                    Some(mark) => kill_marked(&mut conn, &mark).await.map(drop),
+                    None => Ok(()),
+                };
                 if let Some(new) = new {
                     conn.query_drop(format!("SET lock_wait_timeout = {}", DROP_MAX.as_secs())).await?;
                     conn.query_drop(format!("DROP TABLE IF EXISTS {new}")).await?;
                 }
-                conn.disconnect().await
+                conn.disconnect().await?;
+                killed
             };
             match timeout(2 * DROP_MAX, end).await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(mysql_async::Error::Server(error))) if error.code == errors::NO_SUCH_THREAD => Ok(()),
                 Ok(Err(error)) => Err(errors::words(&error)),
                 Err(_) => Err(format!("no answer within {} s", 2 * DROP_MAX.as_secs())),
             }

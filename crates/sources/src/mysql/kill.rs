@@ -70,7 +70,6 @@ pub(super) fn kill(opts: Opts, mark: ConnectionLock) {
                 tracing::debug!("no connection to kill on the server that answered");
                 Ok(())
             }
-            Ok(Err(mysql_async::Error::Server(error))) if error.code == errors::NO_SUCH_THREAD => Ok(()),
             Ok(Err(error)) => Err(errors::words(&error)),
             Err(_) => Err(format!("no answer within {} s", KILL_MAX.as_secs())),
         }
@@ -81,8 +80,16 @@ pub(super) fn kill(opts: Opts, mark: ConnectionLock) {
 pub(super) async fn kill_marked(conn: &mut Conn, mark: &ConnectionLock) -> Result<bool, mysql_async::Error> {
     let holder: Option<Option<u64>> = conn.query_first(format!("SELECT IS_USED_LOCK('{}')", mark.0)).await?;
     let Some(id) = holder.flatten() else { return Ok(false) };
-    conn.query_drop(format!("KILL CONNECTION {id}")).await?;
-    Ok(true)
+    kill_id(conn, id).await
+}
+
+/// Kills the connection with this number, and returns whether there was one: it may have ended since it was found.
+async fn kill_id(conn: &mut Conn, id: u64) -> Result<bool, mysql_async::Error> {
+    match conn.query_drop(format!("KILL CONNECTION {id}")).await {
+        Ok(()) => Ok(true),
+        Err(mysql_async::Error::Server(error)) if error.code == errors::NO_SUCH_THREAD => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -105,9 +112,18 @@ mod tests {
         // A mark that no connection has.
         assert!(!kill_marked(&mut killer, &ConnectionLock::new()).await.unwrap());
         assert!(is_alive(&mut marked).await && is_alive(&mut other).await);
+        let id = u64::from(marked.id());
         assert!(kill_marked(&mut killer, &mark).await.unwrap());
         assert!(!is_alive(&mut marked).await && is_alive(&mut other).await);
         // The connection is gone, and its number may belong to another one.
         assert!(!kill_marked(&mut killer, &mark).await.unwrap());
+        // One that ended after its number was found: the server takes a moment to forget it.
+        let forgotten = async {
+            while kill_id(&mut killer, id).await.unwrap() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(30), forgotten).await.unwrap();
+        assert!(is_alive(&mut killer).await);
     }
 }
