@@ -132,6 +132,7 @@ impl EngineError {
         match self {
             Self::Sql { reason, .. } => failure.reason = *reason,
             Self::Value { reason, .. } => failure.reason = Some(*reason),
+            Self::Limit { .. } => failure.reason = Some(Reason::OutOfMemory),
             _ => {}
         }
         match self {
@@ -230,7 +231,8 @@ impl From<DataFusionError> for EngineError {
 }
 
 impl EngineError {
-    fn of_shared(error: &DataFusionError) -> Self {
+    /// The error that an error of DataFusion contains, as far as it can be copied.
+    pub(crate) fn of_shared(error: &DataFusionError) -> Self {
         use DataFusionError as E;
         let mut message = error.message().into_owned();
         // DataFusion's internal errors end with a request to report them to DataFusion, also inside

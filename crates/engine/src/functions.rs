@@ -12,7 +12,7 @@ use arrow_array::types::{Int64Type, IntervalMonthDayNanoType};
 use arrow_array::{Array, ArrayRef, Int64Array};
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::arrow::compute::cast;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
     Signature,
 };
 use lightship_sources::decoded::value_bytes;
+
+use crate::error::EngineError;
 
 /// Smaller results take no reservation: operators hold more than that uncounted.
 const ASKED_BYTES_MIN: u64 = 16 << 20;
@@ -116,14 +118,16 @@ impl Bounded {
             return Ok(None);
         }
         let reservation = MemoryConsumer::new(self.inner.name()).register(&self.pool);
+        let needed_bytes = Some(bytes);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if reservation.try_grow(bytes).is_err() {
             let free = human_readable_size(limit.saturating_sub(self.pool.reserved()));
             let (name, bytes, limit) =
                 (self.inner.name(), human_readable_size(bytes), human_readable_size(limit));
-            return Err(DataFusionError::ResourcesExhausted(format!(
+            let message = format!(
                 "{name} needs {bytes} for {rows} rows, but only {free} of the {limit} for queries are free"
-            )));
+            );
+            return Err(EngineError::Limit { message, needed_bytes }.into());
         }
         Ok(Some(reservation))
     }

@@ -23,13 +23,13 @@ mod load;
 mod memory_pool;
 mod meter;
 mod optimizer;
+mod other_joins;
 mod parameters;
 mod pushdown;
 mod query;
 mod range;
 mod remote;
 mod service;
-mod sorted_joins;
 mod spill;
 mod statement;
 mod stop;
@@ -400,6 +400,11 @@ impl Engine {
     /// Resources that this node holds for cluster queries.
     pub fn cluster_load(&self) -> ClusterLoad {
         self.cluster.as_ref().map(|cluster| cluster.load()).unwrap_or_default()
+    }
+
+    /// Bytes that the operators of queries hold, those of other nodes' queries among them.
+    pub fn query_memory(&self) -> usize {
+        self.context.runtime_env().memory_pool.reserved()
     }
 
     /// The overlay that carries rows, as this node sees it; `None` if the node is not part of one.

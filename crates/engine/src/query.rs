@@ -31,8 +31,8 @@ use crate::error::{EngineError, Result};
 use crate::files::damage;
 use crate::load::{self, RowMemory};
 use crate::meter::{Meter, ObservedQuery, metered, metered_batches};
+use crate::other_joins::{self, Alternatives};
 use crate::range::table::RangeTable;
-use crate::sorted_joins::{self, Alternative};
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{QueryPhase, Threads};
 use crate::unknown::{table_names, unknown_name};
@@ -180,15 +180,12 @@ async fn begin(
     if let Some(cluster) = &cluster
         && let Some((inner, run)) = explained(&plan)
     {
-        return explain(cluster, state, inner, run).await;
+        return Box::pin(explain(cluster, state, inner, run)).await;
     }
     let logical = plan;
     let plan = state.create_physical_plan(&logical).await?;
-    let alternative = match &cluster {
-        None => Alternative::to(&plan, &logical, state),
-        // Other nodes may still hold what they had for the first plan.
-        Some(_) => None,
-    };
+    let alternatives =
+        Alternatives::to(&plan, &logical, state, cluster.as_ref().map(|cluster| (cluster, sql)))?;
     let plan = match &cluster {
         None => stoppable(plan, state.config())?,
         Some(_) => cluster::until_error(plan)?,
@@ -207,7 +204,7 @@ async fn begin(
             Some(cluster) => cluster.execute(plan, &state)?,
             None => execute_stream(plan, state.task_ctx())?,
         };
-        Ok::<_, DataFusionError>(sorted_joins::or_sorted(batches, alternative))
+        Ok::<_, DataFusionError>(other_joins::or_another(batches, alternatives))
     };
     let batches = match room.memory.take_now(bytes) {
         Some(held) => held_by(execute()?, held),
@@ -350,9 +347,7 @@ async fn explain(
     query: &LogicalPlan,
     run: bool,
 ) -> Result<Begun> {
-    let plan = state.create_physical_plan(query).await?;
-    let nodes = cluster::snapshot_of(state)?;
-    let explained = cluster::explain::explain(cluster, &nodes, plan, state, run).await?;
+    let explained = other_joins::explain(cluster, query, state, run).await?;
     let json = serde_json::to_string(&explained).map_err(|e| EngineError::Internal(e.to_string()))?;
     let kinds = StringArray::from(vec!["distributed_plan", "distributed_plan_json"]);
     let texts = StringArray::from(vec![explained.plan, json]);

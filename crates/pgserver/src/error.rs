@@ -191,6 +191,7 @@ mod tests {
         check(ErrorCode::Data, Some(Reason::DivisionByZero), "22012");
         check(ErrorCode::Data, Some(Reason::OutOfRange), "22003");
         check(ErrorCode::Data, None, "22000");
+        check(ErrorCode::Limit, Some(Reason::OutOfMemory), "53200");
         check(ErrorCode::Cancelled, None, "57014");
         check(ErrorCode::Forbidden, None, "0A000");
     }

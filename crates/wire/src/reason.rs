@@ -30,10 +30,12 @@ pub enum Reason {
     OutOfRange = 10,
     /// A value can't be read as, or cast to, another type.
     InvalidValue = 11,
+    /// The statement needs more memory than there is for it.
+    OutOfMemory = 12,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Syntax,
         Self::UndefinedTable,
         Self::UndefinedColumn,
@@ -45,6 +47,7 @@ impl Reason {
         Self::DivisionByZero,
         Self::OutOfRange,
         Self::InvalidValue,
+        Self::OutOfMemory,
     ];
 
     /// `None` for 0 and for reasons that this version does not know.
@@ -66,6 +69,7 @@ impl Reason {
             Self::DivisionByZero => "22012",
             Self::OutOfRange => "22003",
             Self::InvalidValue => "22P02",
+            Self::OutOfMemory => "53200",
         }
     }
 }

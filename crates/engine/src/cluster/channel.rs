@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
+use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Label, MetricBuilder, MetricValue, Time};
@@ -27,6 +29,9 @@ use super::peer::{Peer, Reply};
 use super::request::{Execute, Head, Header, RequestKind, SetPlan, message_at};
 use super::{Cluster, VERSION, explain, handler};
 use crate::error::EngineError;
+
+/// Rows of a batch where memory is not short, as DataFusion has it.
+const BATCH_ROWS: usize = 8192;
 
 /// Opens a channel to a node.
 pub(crate) struct Channels(pub(crate) Weak<Cluster>);
@@ -271,13 +276,47 @@ impl WorkerChannel for PeerChannel {
             })
             .boxed()
         });
-        Ok(streams.collect())
+        let batch_rows = context.session_config().batch_size();
+        Ok(streams.map(|rows| with_batches_of(batch_rows, rows)).collect())
     }
 
     async fn get_worker_info(&mut self, _: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
         // Nodes of other versions were refused when they joined.
         Ok(GetWorkerInfoResponse { version: VERSION.into() })
     }
+}
+
+/// The same rows. Where batches have to be small because memory is, those of messages are divided: a sort needs memory for
+/// about two copies of a batch, and fails without.
+pub(super) fn with_batches_of(
+    batch_rows: usize,
+    rows: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    if batch_rows >= BATCH_ROWS {
+        return rows;
+    }
+    let divided = move |batch: RecordBatch| {
+        let all = batch.num_rows();
+        let batch_rows = if shares_values(&batch.schema()) { all.max(1) } else { batch_rows };
+        let parts = (0..all).step_by(batch_rows).map(move |first| {
+            let rows = batch_rows.min(all - first);
+            if rows == all || batch.num_columns() == 0 {
+                return Ok(batch.slice(first, rows));
+            }
+            // A slice would keep all of the message, and be counted as such.
+            let rows = UInt64Array::from_iter_values(first as u64..(first + rows) as u64);
+            Ok(take_record_batch(&batch, &rows)?)
+        });
+        futures::stream::iter(parts)
+    };
+    rows.map_ok(divided).try_flatten().boxed()
+}
+
+/// Whether some of the rows would keep the values of all, however they are taken.
+fn shares_values(schema: &Schema) -> bool {
+    use DataType::{BinaryView, Dictionary, Utf8View};
+    let shares = |field: &&Field| matches!(field.data_type(), Utf8View | BinaryView | Dictionary(_, _));
+    schema.flattened_fields().iter().any(shares)
 }
 
 /// Times all streams of one task from one other node.
@@ -321,7 +360,46 @@ async fn finish(
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::{ArrayRef, Int64Array, RecordBatchOptions, StringArray};
+
     use super::*;
+
+    #[test]
+    fn rows_of_views_and_dictionaries_share_values() {
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let list = DataType::new_list(DataType::Utf8View, true);
+        let structure = DataType::Struct(vec![Field::new("a", DataType::Utf8, true)].into());
+        for (data_type, expected) in [(dictionary, true), (list, true), (structure, false)] {
+            let schema =
+                Schema::new(vec![Field::new("n", DataType::Int8, true), Field::new("c", data_type, true)]);
+            assert_eq!(shares_values(&schema), expected, "{schema}");
+        }
+    }
+
+    #[tokio::test]
+    async fn batches_are_divided_where_they_have_to_be_small() {
+        let texts = StringArray::from_iter_values((0..1100).map(|row| format!("row {row}")));
+        let columns: [(_, ArrayRef); 2] =
+            [("n", Arc::new(Int64Array::from_iter_values(0..1100))), ("t", Arc::new(texts))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let options = RecordBatchOptions::new().with_row_count(Some(700));
+        let without_columns = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options);
+        for (batch, sizes) in [(batch, vec![512, 512, 76]), (without_columns.unwrap(), vec![512, 188])] {
+            let all =
+                futures::stream::iter([Ok(batch.clone()), Ok(batch.slice(0, 0)), Ok(batch.slice(0, 9))]);
+            let divided: Vec<_> = with_batches_of(512, all.boxed()).try_collect().await.unwrap();
+            assert_eq!(
+                divided.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(),
+                [sizes, vec![9]].concat()
+            );
+            let (last, expected) = (&divided[1], batch.slice(512, divided[1].num_rows()));
+            assert_eq!(*last, expected);
+            assert!(batch.num_columns() == 0 || last.get_array_memory_size() < batch.get_array_memory_size());
+            let all = futures::stream::iter([Ok(batch.clone())]);
+            let whole: Vec<_> = with_batches_of(BATCH_ROWS, all.boxed()).try_collect().await.unwrap();
+            assert_eq!(whole, [batch]);
+        }
+    }
 
     #[test]
     fn the_time_of_an_edge_is_that_from_the_request_to_the_end_of_its_last_stream() {

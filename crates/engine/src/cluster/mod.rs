@@ -26,6 +26,7 @@ mod queries;
 mod request;
 mod route;
 mod shard;
+mod sweep;
 mod table;
 mod until_error;
 
@@ -252,7 +253,7 @@ pub(crate) struct Cluster {
     /// Decode and run parts of plans.
     threads: Arc<Threads>,
     /// Counts what the parts use, if it is to be counted.
-    meters: Option<Arc<TaskMeters>>,
+    pub(crate) meters: Option<Arc<TaskMeters>>,
     worker: OnceCell<Worker>,
     /// Replaces Lightship's protocol.
     #[cfg(feature = "grpc")]
@@ -338,6 +339,7 @@ impl Cluster {
         }
         members.join(&config.join);
         tokio::spawn(links::follow(Arc::downgrade(&cluster)));
+        tokio::spawn(sweep::follow(Arc::downgrade(&cluster)));
         tokio::spawn(history::follow(Arc::downgrade(&cluster.edges)));
         Ok(cluster)
     }
@@ -612,7 +614,8 @@ fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
     let (options, own) = (config.options_mut(), base.options());
     let batch_size = options.execution.batch_size;
     options.execution = own.execution.clone();
-    options.execution.batch_size = batch_size;
+    // This node's, if that is smaller than what came with the task: its memory is short.
+    options.execution.batch_size = own.execution.batch_size.min(batch_size);
     options.sql_parser = own.sql_parser.clone();
 }
 

@@ -1,7 +1,7 @@
 //! The queries that this node has a part in, and the resources that are released when they end.
 //!
-//! The parts of a plan hold the streams that they read, and datafusion-distributed may keep the parts for a
-//! while after their end. What a stream holds (memory, a connection, the work of another node) is therefore
+//! The parts of a plan hold the streams that they read, and datafusion-distributed keeps the parts for a
+//! moment after their end (`sweep.rs`). What a stream holds (memory, a connection, the work of another node) is therefore
 //! stored here, and released when its query ends, even if the stream still exists.
 
 use std::collections::{HashMap, VecDeque};
@@ -168,9 +168,14 @@ impl Queries {
         }
     }
 
+    /// Notified of the ends of queries.
+    pub(crate) fn watch_ends(&self) -> watch::Receiver<()> {
+        self.ends.subscribe()
+    }
+
     /// Waits until a query has ended; returns why.
     pub(crate) async fn ended(&self, query: &Uuid) -> EngineError {
-        let mut ends = self.ends.subscribe();
+        let mut ends = self.watch_ends();
         loop {
             if let Some(why) = self.lock().why(query) {
                 return EngineError::Remote(why);

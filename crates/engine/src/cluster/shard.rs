@@ -36,6 +36,7 @@ use prost::Message as _;
 use tokio::sync::OnceCell;
 
 use super::Cluster;
+use super::channel::with_batches_of;
 use super::request::{Leaf, LeafKind, RequestKind, Scan, Shards, Share, malformed};
 use crate::files::damage;
 use crate::range::scan::RangeScanExec;
@@ -214,7 +215,7 @@ impl ShardScanExec {
         }
         for (index, node) in self.others(&cluster).enumerate() {
             if index % partitions == partition {
-                streams.push(self.remote(&cluster, node).await?);
+                streams.push(self.remote(&cluster, node, &context).await?);
             }
         }
         let schema = self.schema();
@@ -225,7 +226,12 @@ impl ShardScanExec {
     }
 
     /// Rows of another node.
-    async fn remote(&self, cluster: &Arc<Cluster>, node: &str) -> Result<SendableRecordBatchStream> {
+    async fn remote(
+        &self,
+        cluster: &Arc<Cluster>,
+        node: &str,
+        context: &TaskContext,
+    ) -> Result<SendableRecordBatchStream> {
         let mut scan = self.to_message()?;
         scan.shards = Some(Shards { nodes: vec![node.to_owned()], ..self.shards.clone() });
         scan.partitions = 1;
@@ -236,6 +242,7 @@ impl ShardScanExec {
         let rows = futures::stream::try_unfold(reply, |mut reply| async move {
             Ok::<_, DataFusionError>(reply.next().await?.map(|rows| (rows, reply)))
         });
+        let rows = with_batches_of(context.session_config().batch_size(), rows.boxed());
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }

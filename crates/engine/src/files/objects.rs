@@ -141,8 +141,11 @@ async fn find(store: &Store, location: &ObjectLocation) -> Result<Objects> {
     let mut listed = store.list(Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty()));
     while let Some(meta) = listed.try_next().await.map_err(of_store)? {
         if objects.len() >= OBJECTS_MAX {
-            let message = format!("{location}: more than {OBJECTS_MAX} objects; read a narrower prefix");
-            return Err(EngineError::Limit { message, needed_bytes: None });
+            return Err(EngineError::TooComplex {
+                message: format!("{location}: more than {OBJECTS_MAX} objects"),
+                position: None,
+                hint: Some("read a narrower prefix".into()),
+            });
         }
         objects.push(meta);
     }

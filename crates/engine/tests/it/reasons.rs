@@ -43,6 +43,7 @@ async fn failures_have_reasons() {
         ("select cast(name as bigint) from t", Some(Reason::InvalidValue)),
         ("select cast('x' as date)", Some(Reason::InvalidValue)),
         ("select a from t where a = $1", Some(Reason::Parameters)),
+        ("select repeat(name, 2000000000) from t", Some(Reason::OutOfMemory)),
         ("create table x (a int)", None),
         // The text says what the reason is not.
         ("select sum(a, name, 'table not found') from t", None),

@@ -96,6 +96,7 @@ impl PhysicalOptimizerRule for FastestStrategies {
             threads: options.execution.target_partitions.max(1),
             rates: self.rates,
             memory_bytes: self.memory_bytes,
+            trusts_estimates: options.optimizer.hash_join_single_partition_threshold > 0,
             facts: &self.facts,
         };
         // The fastest is the first.
@@ -150,6 +151,8 @@ struct Pricing<'a> {
     threads: usize,
     rates: Rates,
     memory_bytes: f64,
+    /// Whether an input of which few rows are expected, but none were measured, may be sent to all nodes.
+    trusts_estimates: bool,
     facts: &'a Facts,
 }
 
@@ -276,13 +279,13 @@ impl Pricing<'_> {
                 let divided =
                     [is_divided(&left_way.divided_by, &keys[0]), is_divided(&right_way.divided_by, &keys[1])];
                 let mut costs = Vec::new();
-                if broadcasts_left(*join.join_type()) && self.fits(left) {
+                if broadcasts_left(*join.join_type()) && self.fits(inputs[0], left) {
                     costs.push((
                         JoinStrategy::BroadcastLeft,
                         self.broadcast(Strategy::BroadcastLeft, left, right),
                     ));
                 }
-                if broadcasts_left(join.join_type().swap()) && self.fits(right) {
+                if broadcasts_left(join.join_type().swap()) && self.fits(inputs[1], right) {
                     costs.push((
                         JoinStrategy::BroadcastRight,
                         self.broadcast(Strategy::BroadcastRight, right, left),
@@ -318,8 +321,9 @@ impl Pricing<'_> {
     }
 
     /// Whether every node has memory for the hash table of all rows of one side.
-    fn fits(&self, build: Given) -> bool {
-        build.bytes + build.rows * HASH_ROW_BYTES <= self.memory_bytes
+    fn fits(&self, input: &Subplan, build: Given) -> bool {
+        (self.trusts_estimates || input.is_measured)
+            && build.bytes + build.rows * HASH_ROW_BYTES <= self.memory_bytes
     }
 
     /// Every node builds the hash table of all rows of one side, in one thread, and looks its own rows up.
