@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -55,9 +57,12 @@ def guarded() -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port that nobody listens on, and that no connection gets: the system takes those from 32768 on by itself."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("", port))
+            return port
 
 
 @pytest.fixture(scope="session")
