@@ -175,7 +175,7 @@ fn observed_rows(
         let next = ready!(rows.poll_next_unpin(context));
         match &next {
             Some(Ok(_)) => {}
-            Some(Err(error)) => observed.end(Some(error.to_string())),
+            Some(Err(error)) => observed.end(Some(EngineError::of_shared(error).to_failure().message)),
             None => observed.end(None),
         }
         Poll::Ready(next)

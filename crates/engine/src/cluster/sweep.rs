@@ -39,6 +39,7 @@ pub(super) async fn follow(cluster: Weak<Cluster>) {
                 let _ = tokio::time::timeout(PAUSE / 10, worker.execute_task(request)).await;
                 Ok(())
             });
+            // It fails only if the node is stopping.
             let _ = used.await;
         }
     }

@@ -96,6 +96,7 @@ impl PhysicalOptimizerRule for FastestStrategies {
             threads: options.execution.target_partitions.max(1),
             rates: self.rates,
             memory_bytes: self.memory_bytes,
+            // So a query is planned whose joins have needed too much memory (`other_joins.rs`).
             trusts_estimates: options.optimizer.hash_join_single_partition_threshold > 0,
             facts: &self.facts,
         };
@@ -320,7 +321,7 @@ impl Pricing<'_> {
         found.into_iter().map(build).collect::<Result<Vec<_>>>().map(Some)
     }
 
-    /// Whether every node has memory for the hash table of all rows of one side.
+    /// Whether every node is expected to have memory for the hash table of all rows of one side, by what may be trusted.
     fn fits(&self, input: &Subplan, build: Given) -> bool {
         (self.trusts_estimates || input.is_measured)
             && build.bytes + build.rows * HASH_ROW_BYTES <= self.memory_bytes
